@@ -1,0 +1,1 @@
+"""The NumPy backend: always there, and the meaning that other backends are checked against."""

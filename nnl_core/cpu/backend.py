@@ -1,0 +1,90 @@
+"""Backend ``numpy``: runs references and NumPy kernels on host arrays."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from nnl_core.cpu.program import NumpyProgram
+from nnl_core.errors import NnlError, OperatorError
+from nnl_core.graph.ir import Graph
+from nnl_core.graph.operator import Array, Operator
+from nnl_core.graph.spec import Spec
+
+
+def probe() -> str | None:
+    """Return why the backend cannot be used here; NumPy always can."""
+    return None
+
+
+class NumpyBackend:
+    """Computes on NumPy arrays, with BLAS through NumPy."""
+
+    name = "numpy"
+    on_host = True
+
+    def __init__(self) -> None:
+        importlib.import_module("nnl_core.cpu.kernels")  # attaches them to the operators
+
+    def allocate(self, spec: Spec) -> Array:
+        """Return an uninitialised array."""
+        return np.empty(spec.shape, spec.dtype)
+
+    def to_host(self, buffer: Array) -> Array:
+        """Return the array itself."""
+        return buffer
+
+    def from_host(self, array: Array, buffer: Array | None = None) -> Array:
+        """Return the array itself."""
+        return array
+
+    def run(
+        self,
+        operator: Operator,
+        inputs: Sequence[Array | None],
+        attributes: Mapping[str, object],
+        outputs: Sequence[Spec],
+    ) -> tuple[Array, ...]:
+        """Run one operator now."""
+        kernel = kernel_of(operator)
+        try:
+            with np.errstate(all="ignore"):
+                if kernel is None:
+                    result = operator.reference(*inputs, **attributes)
+                else:
+                    result = kernel(*inputs, out=None, **attributes)
+                    if operator.view:
+                        result = np.array(result)  # a value of its own, not a view of the input
+        except NnlError:
+            raise
+        except Exception as error:
+            shapes = ", ".join("none" if a is None else f"{a.dtype}{a.shape}" for a in inputs)
+            raise OperatorError(
+                f"operator {operator.name!r} failed on inputs {shapes}: {error}"
+            ) from error
+        results = result if isinstance(result, tuple) else (result,)
+        return tuple(
+            _as_spec(array, spec) for array, spec in zip(results, outputs, strict=True)
+        )
+
+    def compile(self, graph: Graph) -> NumpyProgram:
+        """Plan memory and bind a NumPy kernel to each instruction."""
+        return NumpyProgram(graph)
+
+
+def kernel_of(operator: Operator) -> Callable[..., Any] | None:
+    """Return the operator's NumPy kernel, or ``None`` where the reference serves."""
+    kernel = operator.kernels.get("numpy")
+    return kernel if callable(kernel) else None
+
+
+def _as_spec(result: Any, spec: Spec) -> Array:
+    array = np.asarray(result)
+    if array.dtype != spec.dtype:
+        array = array.astype(spec.dtype)
+    if array.shape != spec.shape:
+        raise OperatorError(f"a result has shape {array.shape} where infer says {spec.shape}")
+    return array

@@ -1,0 +1,10 @@
+"""NumPy kernels that are faster than the references: they write into planned memory.
+
+Each module attaches kernels to operators of one family; importing this package attaches all.
+"""
+
+from __future__ import annotations
+
+from nnl_core.cpu.kernels import arithmetic, flat
+
+__all__ = ["arithmetic", "flat"]

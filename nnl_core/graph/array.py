@@ -1,0 +1,365 @@
+"""Storage of one value: on the host, on a backend's device, or on both."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from enum import Enum
+from typing import TYPE_CHECKING, Any, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from nnl_core.errors import ClearedError, ShapeError
+from nnl_core.graph.spec import Spec
+
+if TYPE_CHECKING:
+    from nnl_core.graph.backend import Backend, Buffer
+
+_FILLING_FUNCTIONS = (np.copyto, np.put, np.place, np.putmask, np.fill_diagonal)
+
+
+class State(Enum):
+    """Whether an array holds something."""
+
+    EMPTY = "empty"  # nothing was ever written
+    ZERO = "zero"  # known to be all zeros, memory not touched yet
+    READY = "ready"
+    CLEARED = "cleared"  # held a value whose memory was released
+
+
+class DataView(np.ndarray):
+    """A writable view of an `NdArray`'s elements that reports writes to it.
+
+    Reports let `Variable.backward` refuse to use a value that was overwritten since the forward
+    pass. Results of arithmetic, and copies, are plain arrays.
+    """
+
+    _owner: NdArray | None = None
+
+    def __array_finalize__(self, parent: npt.NDArray[Any] | None) -> None:
+        self._owner = getattr(parent, "_owner", None)
+
+    def _written(self) -> None:
+        owner = self._owner
+        if owner is not None and owner.shares_memory(self):
+            owner.touch()
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        super().__setitem__(key, value)
+        self._written()
+
+    def fill(self, value: Any) -> None:
+        """Set every element."""
+        super().fill(value)
+        self._written()
+
+    def sort(self, *arguments: Any, **keywords: Any) -> None:
+        """Sort in place."""
+        super().sort(*arguments, **keywords)
+        self._written()
+
+    def __array_ufunc__(
+        self, ufunc: np.ufunc, method: str, *inputs: Any, out: Any = None, **keywords: Any
+    ) -> Any:
+        plain = tuple(_plain(value) for value in inputs)
+        if out is None:
+            return getattr(ufunc, method)(*plain, **keywords)
+        result = getattr(ufunc, method)(
+            *plain, out=tuple(_plain(value) for value in out), **keywords
+        )
+        for value in out:
+            if isinstance(value, DataView):
+                value._written()
+        return out[0] if len(out) == 1 else result
+
+    def __array_function__(
+        self,
+        function: Callable[..., Any],
+        types: Sequence[type],
+        arguments: Sequence[Any],
+        keywords: Mapping[str, Any],
+    ) -> Any:
+        if function in _FILLING_FUNCTIONS:
+            target = arguments[0] if arguments else None
+            result = super().__array_function__(function, types, arguments, keywords)
+            if isinstance(target, DataView):
+                target._written()
+            return result
+        return _plain(super().__array_function__(function, types, arguments, keywords))
+
+    def __repr__(self) -> str:
+        return repr(self.view(np.ndarray))
+
+    def __reduce__(self) -> str | tuple[Any, ...]:
+        return self.view(np.ndarray).copy().__reduce__()
+
+    def __deepcopy__(self, memo: dict[int, Any] | None, /) -> npt.NDArray[Any]:
+        return self.view(np.ndarray).copy()
+
+    def copy(self, order: Any = "C") -> Any:
+        """Return a plain, independent array."""
+        return self.view(np.ndarray).copy(order)
+
+
+def _plain(value: Any) -> Any:
+    return value.view(np.ndarray) if isinstance(value, DataView) else value
+
+
+class NdArray:
+    """Elements of one `Variable`'s data or gradient.
+
+    The elements live in a host array, in a backend's buffer, or in both; whoever wrote last is
+    fresh and the other is refreshed when asked for. ``version`` counts writes.
+    """
+
+    __slots__ = (
+        "__weakref__",
+        "_backend",
+        "_buffer",
+        "_buffer_fresh",
+        "_host",
+        "_host_fresh",
+        "spec",
+        "state",
+        "version",
+    )
+
+    def __init__(self, spec: Spec, array: npt.NDArray[Any] | None = None) -> None:
+        self.spec = spec
+        self.version = 0
+        self._host = array
+        self._host_fresh = array is not None
+        self._backend: Backend | None = None
+        self._buffer: Buffer | None = None
+        self._buffer_fresh = False
+        self.state = State.EMPTY if array is None else State.READY
+
+    @classmethod
+    def from_numpy_array(cls, array: npt.ArrayLike) -> Self:
+        """Copy ``array`` into new storage of its own shape and dtype."""
+        host = np.array(_plain(array))
+        return cls(Spec.of(host), host)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Length of each axis."""
+        return self.spec.shape
+
+    @property
+    def dtype(self) -> np.dtype:
+        """Element type."""
+        return self.spec.dtype
+
+    @property
+    def size(self) -> int:
+        """Number of elements."""
+        return self.spec.size
+
+    @property
+    def has_value(self) -> bool:
+        """Whether reading gives elements that somebody wrote."""
+        return self.state is State.READY or self.state is State.ZERO
+
+    # Reading -----------------------------------------------------------------------------------
+
+    def read(self) -> npt.NDArray[Any]:
+        """Return the elements on the host, without a copy where they are there already.
+
+        The caller must not write to the result. Raises `ClearedError` after `clear`.
+        """
+        if self.state is State.READY and self._host_fresh:
+            assert self._host is not None
+            return self._host
+        if self.state is State.CLEARED:
+            raise ClearedError(
+                "this array's memory was released by clear_buffer; run forward again, or set "
+                "persistent=True on the variable before the run"
+            )
+        if self.state is not State.READY:
+            host = self._host
+            if host is None:
+                self._host = host = np.zeros(self.spec.shape, self.spec.dtype)
+            else:
+                host.fill(0)
+            if self.state is State.EMPTY:
+                self.version += 1
+            self.state = State.READY
+            self._host_fresh, self._buffer_fresh = True, False
+            return host
+        assert self._backend is not None and self._buffer is not None
+        fetched = self._backend.to_host(self._buffer)
+        if self._host is None:
+            self._host = np.array(fetched)
+        else:
+            np.copyto(self._host, fetched)
+        self._host_fresh = True
+        return self._host
+
+    @property
+    def data(self) -> npt.NDArray[Any]:
+        """The elements as a NumPy view; writing to it writes to this array."""
+        view = self.read().view(DataView)
+        view._owner = self
+        return view
+
+    @data.setter
+    def data(self, value: npt.ArrayLike) -> None:
+        self.write(value)
+
+    def buffer(self, backend: Backend) -> Buffer:
+        """Return the elements where ``backend`` computes, moving them there if need be."""
+        if backend.on_host:
+            return self.read()
+        if self._backend is backend and self._buffer_fresh and self.state is State.READY:
+            assert self._buffer is not None
+            return self._buffer
+        reuse = self._buffer if self._backend is backend else None
+        self._buffer = backend.from_host(self.read(), reuse)
+        self._backend, self._buffer_fresh = backend, True
+        return self._buffer
+
+    # Writing -----------------------------------------------------------------------------------
+
+    def touch(self) -> None:
+        """Record that the host elements were written through a view."""
+        self.version += 1
+        self._buffer_fresh = False
+
+    def write(self, value: npt.ArrayLike) -> None:
+        """Copy ``value`` in, broadcast to this shape and converted to this dtype.
+
+        On any error the old elements stay. Raises `ShapeError` where the shape does not fit or
+        a value cannot be represented (complex to real, infinity from a finite number, an
+        integer too large for the floating type to hold exactly).
+        """
+        source = convert(value, self.spec)
+        if self._host is None:
+            self._host = np.empty(self.spec.shape, self.spec.dtype)
+        np.copyto(self._host, source)
+        self.state = State.READY
+        self._host_fresh = True
+        self.touch()
+
+    def adopt(self, array: npt.NDArray[Any]) -> None:
+        """Take ``array`` itself as the elements (same shape and dtype, no copy)."""
+        self._host = array
+        self.state = State.READY
+        self._host_fresh = True
+        self.touch()
+
+    def adopt_buffer(self, backend: Backend, buffer: Buffer) -> None:
+        """Take a backend's buffer as the elements."""
+        if backend.on_host:
+            self.adopt(buffer)
+            return
+        self._backend, self._buffer = backend, buffer
+        self._host_fresh, self._buffer_fresh = False, True
+        self.state = State.READY
+        self.version += 1
+
+    def writable_buffer(self, backend: Backend) -> Buffer:
+        """Return memory where ``backend`` may write new elements; follow with `mark_written`."""
+        if backend.on_host:
+            if self._host is None:
+                self._host = np.empty(self.spec.shape, self.spec.dtype)
+            return self._host
+        if self._backend is not backend or self._buffer is None:
+            self._backend, self._buffer = backend, backend.allocate(self.spec)
+        return self._buffer
+
+    def mark_written(self, backend: Backend) -> None:
+        """Record that ``backend`` filled what `writable_buffer` gave it."""
+        self.state = State.READY
+        self._host_fresh = backend.on_host
+        self._buffer_fresh = not backend.on_host
+        self.version += 1
+
+    def zero(self) -> None:
+        """Make all elements zero; the memory is written when first read."""
+        self.state = State.ZERO
+        self.version += 1
+
+    def fill(self, value: float) -> None:
+        """Set every element to ``value``."""
+        self.write(value)
+
+    def clear(self) -> None:
+        """Release the memory; reading before the next write raises `ClearedError`."""
+        self.state = State.CLEARED
+        self._host = self._buffer = None
+        self._host_fresh = self._buffer_fresh = False
+        self.version += 1
+
+    def copy_from(self, other: NdArray) -> None:
+        """Copy another array's elements into this one."""
+        self.write(other.read())
+
+    def cast(self, dtype: npt.DTypeLike) -> NdArray:
+        """Return a converted copy."""
+        return NdArray.from_numpy_array(self.read().astype(dtype))
+
+    def relocate(self, array: npt.NDArray[Any]) -> None:
+        """Move the elements into ``array`` (a slice of a larger block) and stay there."""
+        if self.has_value:
+            np.copyto(array, self.read())
+        else:
+            array.fill(0)
+            self.state = State.READY
+        self._host = array
+        self._host_fresh, self._buffer_fresh = True, False
+
+    def base_identity(self) -> int:
+        """Return a number that storages in the same block of memory have in common."""
+        base = self._host
+        while base is not None and isinstance(base.base, np.ndarray):
+            base = base.base
+        return id(self) if base is None else id(base)
+
+    def shares_memory(self, array: npt.NDArray[Any]) -> bool:
+        """Whether ``array`` is (part of) this storage's host memory."""
+        return self._host is not None and np.may_share_memory(self._host, array)
+
+    def __repr__(self) -> str:
+        return f"<NdArray {self.spec.shape} {self.spec.dtype} {self.state.value}>"
+
+
+def convert(value: npt.ArrayLike, spec: Spec) -> npt.NDArray[Any]:
+    """Return ``value`` as an array of ``spec.dtype`` that broadcasts to ``spec.shape``.
+
+    Raises `ShapeError` as `NdArray.write` describes; never changes ``value``.
+    """
+    source = np.asarray(_plain(value))
+    dtype = spec.dtype
+    if source.shape != spec.shape:
+        try:
+            np.broadcast_to(source, spec.shape)
+        except ValueError:
+            raise ShapeError(
+                f"cannot assign an array of shape {source.shape} to one of shape {spec.shape}; "
+                "call reset_shape first if the shape is meant to change"
+            ) from None
+    if source.dtype == dtype:
+        return source
+    if source.dtype.kind not in "biuf":
+        raise ShapeError(
+            f"cannot assign {source.dtype} elements to {dtype}; convert them to numbers first"
+        )
+    with np.errstate(over="ignore", invalid="ignore"):
+        converted = source.astype(dtype)
+    if source.dtype.kind == "f" and dtype.kind == "f":
+        lost = source.dtype.itemsize > dtype.itemsize and bool(
+            np.any(np.isinf(converted) & np.isfinite(source))
+        )
+    elif source.dtype.kind == "b":
+        lost = False
+    elif source.dtype.itemsize < 4 and dtype.kind == "f" and dtype.itemsize >= 4:
+        lost = False  # every 8 and 16 bit integer is exact
+    else:
+        with np.errstate(over="ignore", invalid="ignore"):
+            lost = not np.array_equal(converted.astype(source.dtype), source)
+    if lost:
+        raise ShapeError(
+            f"{dtype} cannot hold these {source.dtype} values exactly; create the variable with "
+            f"dtype={source.dtype}, or round the values first"
+        )
+    return converted

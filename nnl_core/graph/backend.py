@@ -1,0 +1,89 @@
+"""The protocol of what compiles and runs graphs, and which implementation is in use."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+
+import numpy.typing as npt
+
+from nnl_core.graph.spec import Spec
+
+if TYPE_CHECKING:
+    from nnl_core.graph.ir import Graph
+    from nnl_core.graph.operator import Operator
+    from nnl_core.graph.program import Program
+
+Buffer: TypeAlias = Any  # what a backend computes on: an ndarray on the host, a device pointer, ...
+
+
+class Backend(Protocol):
+    """Runs operators one by one and compiles graphs of them.
+
+    ``on_host`` backends compute on NumPy arrays directly; for all others the engine moves data
+    with `from_host` and `to_host`.
+    """
+
+    name: str
+    on_host: bool
+
+    def allocate(self, spec: Spec) -> Buffer:
+        """Return uninitialised memory for one value."""
+
+    def to_host(self, buffer: Buffer) -> npt.NDArray[Any]:
+        """Return a host array with the buffer's elements."""
+
+    def from_host(self, array: npt.NDArray[Any], buffer: Buffer | None = None) -> Buffer:
+        """Return a buffer with the array's elements, reusing ``buffer`` where one is given."""
+
+    def run(
+        self,
+        operator: Operator,
+        inputs: Sequence[Buffer | None],
+        attributes: Mapping[str, object],
+        outputs: Sequence[Spec],
+    ) -> tuple[Buffer, ...]:
+        """Run one operator now and return its outputs in fresh buffers."""
+
+    def compile(self, graph: Graph) -> Program:
+        """Turn an optimised graph into something that runs."""
+
+
+_selected: list[Backend] = []
+
+
+def current_backend() -> Backend:
+    """Return the backend in use: the innermost `backend_scope`, else the default.
+
+    The default is the backend of highest priority whose probe gives no reason against it.
+    """
+    if not _selected:
+        set_backend(None)
+    return _selected[-1]
+
+
+def set_backend(name: str | None) -> None:
+    """Make the named backend the default; ``None`` chooses by priority.
+
+    Raises `BackendError` with the probe's reason where it cannot be used here.
+    """
+    from nnl_core.session import current_session
+
+    _selected[:1] = [current_session().backend(name)]
+
+
+@contextmanager
+def backend_scope(backend: str | Backend) -> Iterator[Backend]:
+    """Use another backend inside a ``with`` block."""
+    from nnl_core.session import current_session
+
+    chosen = current_session().backend(backend) if isinstance(backend, str) else backend
+    current_backend()
+    _selected.append(chosen)
+    try:
+        yield chosen
+    finally:
+        _selected.pop()
+
+

@@ -1,0 +1,248 @@
+"""Forward and backward over variables: plans, their cache, and what they leave behind."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from nnl_core.errors import GraphError, StaleValueError
+from nnl_core.graph.array import NdArray, State
+from nnl_core.graph.autodiff import gradient_table
+from nnl_core.graph.backend import Backend, current_backend
+from nnl_core.graph.lower import lower
+from nnl_core.graph.modes import auto_forward
+from nnl_core.graph.node import Node, Structure, topological
+from nnl_core.graph.observe import NodeHook, backward_observer, forward_observer
+from nnl_core.graph.program import BoundProgram, Observer
+from nnl_core.graph.variable import Variable
+from nnl_core.session import current_session
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+
+class ForwardPlan(BoundProgram):
+    """How a set of variables is computed, and what is kept of the way there.
+
+    ``keep`` is ``"all"`` intermediates, those ``"gradients"`` will read, or only what is
+    ``"asked"``; persistent variables stay in any case.
+    """
+
+    def __init__(
+        self, outputs: Sequence[Variable], backend: Backend, keep: str, *, optimize: bool
+    ) -> None:
+        self.nodes = topological(outputs)
+        for node in self.nodes:
+            node.refresh_specs()
+        asked = {(v.parent, v._index) for v in outputs}
+        saved = _saved_storages(self.nodes) if keep == "gradients" else set()
+        kept: list[tuple[Variable, NdArray]] = []
+        self.released: list[NdArray] = []
+        for node in self.nodes:
+            for index, storage in enumerate(node.storages):
+                variable = node.output(index)
+                if (
+                    (node, index) in asked
+                    or variable.persistent
+                    or id(storage) in saved
+                    or (keep == "all" and not node.recompute)
+                ):
+                    kept.append((variable, storage))
+                else:
+                    self.released.append(storage)
+        super().__init__(lower(kept), backend, optimize=optimize)
+
+    def run(self, observer: Observer | None = None) -> None:
+        """Compute, note which writes were read, and release what is not kept."""
+        super().run(observer)
+        for node in self.nodes:
+            node.note_versions()
+        for storage in self.released:
+            if storage.state is not State.CLEARED:
+                storage.clear()
+
+
+def _saved_storages(order: list[Node]) -> set[int]:
+    """Return ids of the storages that gradient rules will read."""
+    saved: set[int] = set()
+    for node in order:
+        if node.recompute or not node.need_grad:
+            continue
+        operator = node.operator
+        for position, variable in enumerate(node.inputs):
+            if variable is not None and operator.input_name(position) in operator.save:
+                saved.add(id(variable._data))
+        for index, name in enumerate(operator.outputs):
+            if name in operator.save:
+                saved.add(id(node.storages[index]))
+    return saved
+
+
+def forward(
+    outputs: Sequence[Variable],
+    clear_buffer: bool = False,
+    clear_no_need_grad: bool = False,
+    pre_hook: NodeHook | None = None,
+    post_hook: NodeHook | None = None,
+) -> None:
+    """Compute variables; see `Variable.forward`."""
+    computed = [variable for variable in outputs if variable.parent is not None]
+    if not computed:
+        return
+    backend = current_backend()
+    keep = "asked" if clear_buffer else "gradients" if clear_no_need_grad else "all"
+    observe = forward_observer(pre_hook, post_hook)
+    plan: ForwardPlan = _cached_plan(
+        computed[0],
+        ("forward", keep, observe is None, backend, *map(id, computed[1:])),
+        lambda: ForwardPlan(computed, backend, keep, optimize=observe is None),
+    )
+    plan.run(None if observe is None else observe(plan.lowered))
+
+
+def forward_all(
+    variables: Sequence[Variable], clear_buffer: bool = False, clear_no_need_grad: bool = False
+) -> None:
+    """Compute several variables in one pass, what they share only once."""
+    forward(tuple(variables), clear_buffer, clear_no_need_grad)
+
+
+def _cached_plan(root: Variable, key: Any, make: Callable[[], Any]) -> Any:
+    version = (Structure.version, current_session().graph_version)
+    known = root._plans.get(key)
+    if known is None or known[0] != version:
+        known = root._plans[key] = (version, make())
+    return known[1]
+
+
+class BackwardPlan(BoundProgram):
+    """How the gradients of one variable are computed from what its forward pass kept."""
+
+    def __init__(
+        self, root: Variable, backend: Backend, *, keep_intermediates: bool, optimize: bool
+    ) -> None:
+        order = topological((root,))
+        forward_nodes = set(order)
+        self.seed = NdArray(root.spec)
+        self.flow: list[tuple[Node, list[Variable | None], tuple[Any, ...]]] = []
+        start = Variable(root.shape, dtype=root.dtype)
+        start.data = self.seed
+        with auto_forward(False):
+            table = gradient_table(
+                (root,),
+                (start,),
+                on_node=None if optimize else lambda *event: self.flow.append(event),
+            )
+        self.leaves: list[tuple[Variable, NdArray]] = []
+        outputs: list[tuple[Variable, NdArray]] = []
+        kept: list[tuple[Variable, NdArray]] = []
+        for (owner, index), gradient in table.items():
+            if isinstance(owner, Variable):
+                self.leaves.append((owner, NdArray(owner.spec)))
+                outputs.append((gradient, self.leaves[-1][1]))
+            elif owner is root.parent and index == root._index:
+                continue
+            elif keep_intermediates or owner.output(index).persistent:
+                kept.append((gradient, owner.output(index).grad))
+        if not self.leaves and root.parent is not None and not kept:
+            raise GraphError(
+                f"nothing that {root.name or root.parent.name!r} depends on needs a gradient; set "
+                "need_grad=True on a variable it is computed from"
+            )
+        lowered = lower(
+            (*outputs, *kept),
+            given=lambda node, index: node in forward_nodes
+            and node.storages[index].state is not State.CLEARED
+            and not node.recompute,
+            is_backward=lambda node: node not in forward_nodes,
+            effects=False,
+        )
+        self.reads = _reads(order, {id(storage) for storage in lowered.leaves})
+        super().__init__(lowered, backend, optimize=optimize)
+        if optimize:
+            # Nodes of the gradient lead back to the root; holding them would make a cycle.
+            lowered.nodes, lowered.numbers = [], {}
+
+    def check_versions(self) -> None:
+        """Raise where a value that is about to be read was overwritten since the forward pass."""
+        for node, position in self.reads:
+            variable = node.inputs[position]
+            versions = node.input_versions
+            assert variable is not None
+            if versions is not None and versions[position] != variable._data.version:
+                origin = variable.parent.name if variable.parent else f"of shape {variable.shape}"
+                raise StaleValueError(
+                    f"variable {variable.name or origin!r} was written after the forward pass of "
+                    f"{node.name!r}, whose gradient needs the value it had; call forward again "
+                    "before backward"
+                )
+
+    def run(self, observer: Observer | None = None) -> None:
+        """Compute all gradients and add those of leaves to what they hold."""
+        added = []
+        for position, (leaf, scratch) in enumerate(self.leaves):
+            gradient = leaf.grad
+            if gradient.state is State.ZERO:
+                self.lowered.outputs[position] = gradient
+            else:
+                self.lowered.outputs[position] = scratch
+                added.append((gradient, scratch))
+        super().run(observer)
+        for gradient, scratch in added:
+            gradient.write(gradient.read() + scratch.read())
+
+
+def _reads(order: list[Node], leaves: set[int]) -> list[tuple[Node, int]]:
+    """Return the (node, input) pairs whose value the backward program reads."""
+    result = []
+    for node in order:
+        for position, variable in enumerate(node.inputs):
+            if (
+                variable is not None
+                and id(variable._data) in leaves
+                and node.operator.input_name(position) in node.operator.save
+            ):
+                result.append((node, position))
+    return result
+
+
+def backward(
+    root: Variable,
+    grad: npt.ArrayLike | NdArray | Variable | None = 1,
+    clear_buffer: bool = False,
+    pre_hook: NodeHook | None = None,
+    post_hook: NodeHook | None = None,
+) -> None:
+    """Propagate gradients; see `Variable.backward`."""
+    root._ready_data()
+    if grad is not None:
+        root.g = grad.read() if isinstance(grad, NdArray) else np.asarray(_value(grad))
+    if root.parent is None:
+        return
+    backend = current_backend()
+    observe = backward_observer(pre_hook, post_hook)
+    plan: BackwardPlan = _cached_plan(
+        root,
+        ("backward", clear_buffer, observe is None, backend),
+        lambda: BackwardPlan(
+            root, backend, keep_intermediates=not clear_buffer, optimize=observe is None
+        ),
+    )
+    plan.check_versions()
+    plan.seed.write(root.grad.read())
+    plan.run(None if observe is None else observe(plan.lowered, plan.flow))
+    if clear_buffer:
+        _release_intermediates(root)
+
+
+def _value(grad: npt.ArrayLike | Variable) -> npt.ArrayLike:
+    return grad.d if isinstance(grad, Variable) else grad
+
+
+def _release_intermediates(root: Variable) -> None:
+    for node in topological((root,)):
+        for variable in node.outputs:
+            if variable is not root and not variable.persistent:
+                variable._data.clear()

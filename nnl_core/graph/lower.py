@@ -1,0 +1,186 @@
+"""From variables and nodes to a `Graph` of instructions, and the storages that it is run on."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING
+
+from nnl_core.graph.ir import ABSENT, FOLDABLE, Graph, Instruction
+
+if TYPE_CHECKING:
+    from nnl_core.graph.array import NdArray
+    from nnl_core.graph.node import Node
+    from nnl_core.graph.variable import Variable
+
+Key = tuple[int, int, int]  # (id of node or storage, output index, epoch)
+
+
+class Lowered:
+    """A graph with the storage of each leaf and each output, and the nodes it came from.
+
+    ``numbers`` gives the value number of an output of a node: by node, index and epoch.
+    """
+
+    def __init__(self) -> None:
+        self.graph = Graph()
+        self.leaves: list[NdArray] = []
+        self.outputs: list[NdArray] = []
+        self.nodes: list[Node] = []
+        self.numbers: dict[tuple[Node, int, int], int] = {}
+
+
+def lower(
+    outputs: Iterable[tuple[Variable, NdArray]],
+    *,
+    given: Callable[[Node, int], bool] = lambda node, index: False,
+    is_backward: Callable[[Node], bool] = lambda node: False,
+    effects: bool = True,
+    updates: Iterable[tuple[Variable, NdArray]] = (),
+) -> Lowered:
+    """Turn what computes the outputs into a graph.
+
+    Parameters
+    ----------
+    outputs
+        variables to compute, with the storage each is written to
+    given
+        tells outputs of nodes whose value is at hand: they become leaves
+    is_backward
+        tells nodes of a gradient: what they read of a node marked ``recompute`` is computed a
+        second time for them
+    effects
+        whether the assignments of the nodes on the way are part of the graph
+    updates
+        further outputs that overwrite a storage the graph reads
+    """
+    lowered = Lowered()
+    graph = lowered.graph
+    outputs, updates = list(outputs), list(updates)
+    order = _schedule([v for v, _ in (*outputs, *updates)], given, is_backward, effects)
+    values: dict[Key, int] = {}
+    bases: dict[int, int] = {}
+
+    def leaf(storage: NdArray) -> int:
+        key = (id(storage), 0, -1)
+        if key not in values:
+            base = storage.base_identity()
+            values[key] = graph.add_leaf(storage.spec, bases.setdefault(base, len(bases)))
+            lowered.leaves.append(storage)
+        return values[key]
+
+    def value_of(variable: Variable, epoch: int) -> int:
+        node = variable.parent
+        if node is None:
+            if variable.is_constant and variable.size <= FOLDABLE:
+                key = (id(variable._data), 0, -1)
+                if key not in values:
+                    values[key] = graph.add_constant(variable._data.read())
+                return values[key]
+            return leaf(variable._data)
+        if given(node, variable._index) and not (epoch and node.recompute):
+            return leaf(variable._data)
+        return values[id(node), variable._index, epoch if node.recompute else 0]
+
+    pending: dict[int, tuple[NdArray, Variable]] = {}
+    for node, epoch in order:
+        inner = 1 if epoch or is_backward(node) else 0
+        numbers = tuple(graph.new_value(spec) for spec in node.specs)
+        inputs = tuple(ABSENT if v is None else value_of(v, inner) for v in node.inputs)
+        for index, number in enumerate(numbers):
+            values[id(node), index, epoch] = number
+            lowered.numbers[node, index, epoch] = number
+        graph.instructions.append(
+            Instruction(
+                node.operator, inputs, numbers, node.attributes, len(lowered.nodes), epoch
+            )
+        )
+        lowered.nodes.append(node)
+        if effects and not epoch:
+            for target, variable in node.effects:
+                pending[id(target._data)] = (target._data, variable)
+    for variable, storage in outputs:
+        graph.outputs.append(value_of(variable, 1 if _reads_backward(variable, is_backward) else 0))
+        lowered.outputs.append(storage)
+    overwritten = [(variable, storage) for storage, variable in pending.values()]
+    for variable, storage in (*overwritten, *updates):
+        value = value_of(variable, 0)
+        target = leaf(storage)
+        graph.updates[len(graph.outputs)] = graph.leaves.index(target)
+        graph.outputs.append(value)
+        lowered.outputs.append(storage)
+    return lowered
+
+
+def _reads_backward(variable: Variable, is_backward: Callable[[Node], bool]) -> bool:
+    return variable.parent is not None and is_backward(variable.parent)
+
+
+def _schedule(
+    outputs: list[Variable],
+    given: Callable[[Node, int], bool],
+    is_backward: Callable[[Node], bool],
+    effects: bool,
+) -> list[tuple[Node, int]]:
+    """Return (node, epoch) in the order the nodes were made, as far as dependence allows.
+
+    Epoch 1 is the second computation of a ``recompute`` node, put right before its first use.
+    """
+    consumers: dict[tuple[Node, int], list[tuple[Node, int]]] = {}
+    waiting: dict[tuple[Node, int], int] = {}
+    rank: dict[tuple[Node, int], tuple[int, int]] = {}
+    found: list[tuple[Node, int]] = []
+
+    def need(variable: Variable | None, epoch: int) -> tuple[Node, int] | None:
+        node = None if variable is None else variable.parent
+        if node is None or variable is None:
+            return None
+        use = (node, 1 if epoch and node.recompute else 0)
+        if not use[1] and given(node, variable._index):
+            return None
+        if use not in waiting:
+            waiting[use] = 0
+            found.append(use)
+        return use
+
+    for output in outputs:
+        need(output, 1 if _reads_backward(output, is_backward) else 0)
+    while found:
+        use = found.pop()
+        node, epoch = use
+        inner = 1 if epoch or is_backward(node) else 0
+        sources = {need(variable, inner) for variable in node.inputs} - {None}
+        if effects and not epoch:
+            for _, value in node.effects:
+                need(value, 0)
+        waiting[use] += len(sources)
+        for source in sources:
+            assert source is not None
+            consumers.setdefault(source, []).append(use)
+    for node, epoch in waiting:
+        rank[node, epoch] = (node.sequence, 0)
+    _rank_recomputed(rank, consumers)
+    uses = {(*rank[use], position): use for position, use in enumerate(waiting)}
+    ready = [key for key, use in uses.items() if not waiting[use]]
+    heapq.heapify(ready)
+    keys = {use: key for key, use in uses.items()}
+    order: list[tuple[Node, int]] = []
+    while ready:
+        use = uses[heapq.heappop(ready)]
+        order.append(use)
+        for consumer in consumers.get(use, ()):
+            waiting[consumer] -= 1
+            if not waiting[consumer]:
+                heapq.heappush(ready, keys[consumer])
+    return order
+
+
+def _rank_recomputed(
+    rank: dict[tuple[Node, int], tuple[int, int]],
+    consumers: dict[tuple[Node, int], list[tuple[Node, int]]],
+) -> None:
+    """Schedule second computations just before the first backward node that needs them."""
+    again = sorted((use for use in rank if use[1]), key=lambda use: -use[0].sequence)
+    for use in again:
+        first = min(rank[consumer] for consumer in consumers[use])
+        rank[use] = (first[0], first[1] - 1)

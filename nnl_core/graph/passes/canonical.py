@@ -1,0 +1,93 @@
+"""Bring a graph to one form: no operation that does nothing, constants computed beforehand."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from nnl_core.graph.ir import ABSENT, FOLDABLE, Graph, Instruction
+from nnl_core.graph.spec import Spec
+
+Rule = Callable[[Instruction, list[Spec]], bool]
+
+
+def _same_spec(instruction: Instruction, specs: list[Spec]) -> bool:
+    return specs[instruction.inputs[0]] == specs[instruction.outputs[0]]
+
+
+def _neutral(value: float) -> Rule:
+    def rule(instruction: Instruction, specs: list[Spec]) -> bool:
+        return _same_spec(instruction, specs) and instruction.attributes["val"] == value
+
+    return rule
+
+
+def _ordered_axes(instruction: Instruction, specs: list[Spec]) -> bool:
+    axes = instruction.attributes["axes"]
+    return tuple(axes) == tuple(range(len(axes)))
+
+
+DOES_NOTHING: dict[str, Rule] = {
+    "nnl::identity": lambda instruction, specs: True,
+    "nnl::cast": _same_spec,
+    "nnl::reshape": _same_spec,
+    "nnl::broadcast_to": _same_spec,
+    "nnl::sum_to": _same_spec,
+    "nnl::transpose": _ordered_axes,
+    "nnl::add_scalar": _neutral(0),
+    "nnl::mul_scalar": _neutral(1),
+    "nnl::pow_scalar": _neutral(1),
+}
+"""Operators that return their input unchanged, and when."""
+
+COMPOSES = {"nnl::reshape", "nnl::broadcast_to"}
+"""Operators that, applied twice, equal the second alone."""
+
+
+def canonicalize(graph: Graph) -> Graph:
+    """Drop operations that do nothing, shorten chains of reshapes, fold small constants."""
+    replaced: dict[int, int] = {}
+    producer: dict[int, Instruction] = {}
+    constants = dict(graph.constants)
+    kept: list[Instruction] = []
+    for old in graph.instructions:
+        inputs = tuple(replaced.get(value, value) for value in old.inputs)
+        operator = old.operator
+        name = operator.name if operator is not None else ""
+        source = producer.get(inputs[0]) if inputs else None
+        if (
+            name in COMPOSES
+            and source is not None
+            and source.operator is operator
+            and source.epoch == old.epoch
+        ):
+            inputs = (source.inputs[0], *inputs[1:])
+        new = Instruction(operator, inputs, old.outputs, old.attributes, old.source, old.epoch)
+        rule = DOES_NOTHING.get(name)
+        if rule is not None and rule(new, graph.specs):
+            replaced[new.outputs[0]] = inputs[0]
+            continue
+        if _foldable(new, constants, graph.specs):
+            assert operator is not None
+            result = operator.reference(
+                *(None if value == ABSENT else constants[value] for value in inputs),
+                **new.attributes,
+            )
+            results = result if isinstance(result, tuple) else (result,)
+            constants.update(zip(new.outputs, map(np.asarray, results), strict=True))
+            continue
+        kept.append(new)
+        for value in new.outputs:
+            producer[value] = new
+    result_graph = graph.rewrite(kept, replaced)
+    result_graph.constants = constants
+    return result_graph
+
+
+def _foldable(
+    instruction: Instruction, constants: dict[int, np.ndarray], specs: list[Spec]
+) -> bool:
+    return all(value == ABSENT or value in constants for value in instruction.inputs) and all(
+        specs[value].size <= FOLDABLE for value in instruction.outputs
+    )

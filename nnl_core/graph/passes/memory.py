@@ -1,0 +1,194 @@
+"""Plan where intermediates live: liveness, reuse in place, one arena."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from nnl_core.graph.ir import ABSENT, Graph, Instruction
+
+ALIGNMENT = 64  # bytes: a cache line, and the widest vector register
+
+
+class MemoryReport(NamedTuple):
+    """Bytes of a program."""
+
+    peak: int
+    """size of the arena: what the program holds for intermediates while it runs"""
+    intermediates: int
+    """what the intermediates would take without reuse"""
+    outputs: int
+    """what is written to storages outside the program"""
+    leaves: int
+    """what is read from storages outside the program"""
+
+
+class MemoryPlan:
+    """Where each value is.
+
+    Attributes
+    ----------
+    offsets
+        value -> byte offset in the arena
+    viewed
+        value -> value whose memory it is a view of
+    external
+        value -> position in the graph's outputs whose storage it is written to directly
+    in_place
+        values that overwrite an input of their instruction
+    """
+
+    def __init__(self) -> None:
+        self.offsets: dict[int, int] = {}
+        self.viewed: dict[int, int] = {}
+        self.external: dict[int, int] = {}
+        self.in_place: dict[int, int] = {}
+        self.arena_bytes = 0
+        self.report = MemoryReport(0, 0, 0, 0)
+
+    def root(self, value: int) -> int:
+        """Follow views to the value that owns the memory."""
+        while value in self.viewed:
+            value = self.viewed[value]
+        return value
+
+
+def plan_memory(graph: Graph) -> MemoryPlan:
+    """Give every intermediate an offset such that values alive together never overlap."""
+    plan = MemoryPlan()
+    specs = graph.specs
+    given = {*graph.leaves, *graph.constants}
+    produced = [value for i in graph.instructions for value in i.outputs]
+    for position, value in enumerate(graph.outputs):
+        if value not in given and position not in graph.updates:
+            plan.external.setdefault(value, position)
+    outputs = set(graph.outputs)
+    for instruction in graph.instructions:
+        operator = instruction.operator
+        if operator is not None and operator.view:
+            result, source = instruction.outputs[0], instruction.inputs[0]
+            # A view of a storage outside would change with it; asked-for values are copies.
+            if result not in outputs and plan.root(source) not in given:
+                plan.viewed[result] = source
+    last = _last_uses_of_roots(graph, plan)
+    free = _FreeList()
+    dying: dict[int, list[int]] = {}
+    for value in produced:
+        if value not in plan.viewed and value not in plan.external:
+            dying.setdefault(last[value], []).append(value)
+    for index, instruction in enumerate(graph.instructions):
+        ending = [
+            value
+            for value in dying.get(index, ())
+            if value in plan.offsets and value not in instruction.outputs
+        ]
+        for value in instruction.outputs:
+            if value in plan.viewed or value in plan.external:
+                continue
+            reused = _reusable(instruction, value, ending, graph, plan)
+            if reused is None:
+                plan.offsets[value] = free.take(specs[value].nbytes)
+            else:
+                ending.remove(reused)
+                plan.offsets[value] = plan.offsets[reused]
+                plan.in_place[value] = reused
+        for value in ending:
+            free.give(plan.offsets[value], specs[value].nbytes)
+        for value in instruction.outputs:
+            if value in plan.offsets and last[value] == index:
+                free.give(plan.offsets[value], specs[value].nbytes)
+    plan.arena_bytes = free.end
+    plan.report = MemoryReport(
+        peak=free.end,
+        intermediates=sum(
+            _aligned(specs[value].nbytes) for value in produced if value not in plan.external
+        ),
+        outputs=sum(specs[value].nbytes for value in outputs),
+        leaves=sum(specs[value].nbytes for value in graph.leaves),
+    )
+    return plan
+
+
+def _last_uses_of_roots(graph: Graph, plan: MemoryPlan) -> dict[int, int]:
+    last: dict[int, int] = {}
+    for value, index in graph.last_uses().items():
+        root = plan.root(value)
+        last[root] = max(index, last.get(root, -1))
+    return last
+
+
+def _reusable(
+    instruction: Instruction, value: int, ending: list[int], graph: Graph, plan: MemoryPlan
+) -> int | None:
+    """Return a dying input that this elementwise output may overwrite.
+
+    Every member of a group reads the input at the place it writes, and a group writes a block of
+    its output only after it has read that block of its inputs, except where an early member writes
+    what a later one still reads: then only inputs read by no later member qualify.
+    """
+    members = instruction.members or (instruction,)
+    if any(m.operator is None or not m.operator.is_elementwise for m in members):
+        return None
+    spec = graph.specs[value]
+    writer = next(n for n, member in enumerate(members) if value in member.outputs)
+    for candidate in ending:
+        if graph.specs[candidate] != spec or candidate not in instruction.inputs:
+            continue
+        readers = [n for n, member in enumerate(members) if candidate in member.inputs]
+        viewed_too = any(
+            plan.root(other) == candidate and other != candidate
+            for member in members
+            for other in member.inputs
+            if other != ABSENT
+        )
+        if readers and max(readers) <= writer and not viewed_too:
+            return candidate
+    return None
+
+
+class _FreeList:
+    """Byte ranges of an arena that grows at its end; the smallest fitting hole is taken."""
+
+    def __init__(self) -> None:
+        self.holes: list[tuple[int, int]] = []  # (offset, size), by offset
+        self.end = 0
+
+    def take(self, size: int) -> int:
+        size = _aligned(size)
+        if not size:
+            return 0
+        best = min(
+            (hole for hole in self.holes if hole[1] >= size), key=lambda h: h[1], default=None
+        )
+        if best is None:
+            if self.holes and sum(self.holes[-1]) == self.end:
+                offset, _ = self.holes.pop()
+            else:
+                offset = self.end
+            self.end = offset + size
+            return offset
+        self.holes.remove(best)
+        if best[1] > size:
+            self._insert(best[0] + size, best[1] - size)
+        return best[0]
+
+    def give(self, offset: int, size: int) -> None:
+        size = _aligned(size)
+        if size:
+            self._insert(offset, size)
+
+    def _insert(self, offset: int, size: int) -> None:
+        merged = []
+        for start, length in self.holes:
+            if start + length == offset:
+                offset, size = start, length + size
+            elif offset + size == start:
+                size += length
+            else:
+                merged.append((start, length))
+        merged.append((offset, size))
+        merged.sort()
+        self.holes = merged
+
+
+def _aligned(size: int) -> int:
+    return -(-size // ALIGNMENT) * ALIGNMENT

@@ -1,0 +1,178 @@
+"""A compiled graph, how one is made, and the cache of those made before."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from statistics import median
+from time import perf_counter
+from typing import NamedTuple, Protocol
+
+from nnl_core.graph.array import NdArray
+from nnl_core.graph.backend import Backend, Buffer
+from nnl_core.graph.ir import ABSENT, Graph, Instruction
+from nnl_core.graph.lower import Lowered
+from nnl_core.graph.passes import STAGES, Pass
+from nnl_core.graph.passes.memory import MemoryReport
+from nnl_core.session import current_session
+
+CACHE_SIZE = 512
+
+Observer = Callable[[Instruction, Sequence[Buffer | None], Sequence[Buffer] | None], None]
+
+
+class NodeProfile(NamedTuple):
+    """Cost of one instruction of a program, of one run."""
+
+    name: str
+    operator: str
+    seconds: float
+    bytes: int
+    multiply_adds: int
+    shape: tuple[int, ...]
+
+
+class Program(Protocol):
+    """A graph that a backend has compiled."""
+
+    graph: Graph
+    memory: MemoryReport
+
+    def run(
+        self,
+        leaves: Sequence[Buffer],
+        outputs: Sequence[Buffer],
+        observer: Observer | None = None,
+    ) -> None:
+        """Read the leaves and fill the outputs, both in the graph's order.
+
+        ``observer`` is called before each instruction (with ``None`` for its results) and
+        after it.
+        """
+
+
+class Request(NamedTuple):
+    """What is asked of `compile_graph`."""
+
+    graph: Graph
+    backend: Backend
+    optimize: bool
+
+
+_cache: OrderedDict[tuple[object, ...], Program] = OrderedDict()
+
+
+def compile_graph(graph: Graph, backend: Backend, *, optimize: bool = True) -> Program:
+    """Return a program for the graph, from the cache where an equal graph was compiled before.
+
+    Equal means: the same structure, shapes, dtypes, constants, backend and passes. ``optimize=False``
+    keeps one instruction per node, for observers.
+    """
+    session = current_session()
+    key = (backend.name, optimize, session.graph_version, graph.signature())
+    program = _cache.get(key)
+    if program is None:
+        program = session.compile_graph(Request(graph, backend, optimize))
+        _cache[key] = program
+        if len(_cache) > CACHE_SIZE:
+            _cache.popitem(last=False)
+    else:
+        _cache.move_to_end(key)
+    return program
+
+
+def default_compile(request: Request) -> Program:
+    """Run the core's passes, then the plugins' of the same stage, and let the backend compile."""
+    graph = request.graph
+    applied: list[str] = []
+    extra = current_session().graph_passes()
+    if request.optimize:
+        for stage, passes in STAGES.items():
+            for single in (*passes, *extra.get(stage, ())):
+                graph = single(graph)
+                applied.append(single.__name__)
+    program = request.backend.compile(graph)
+    current_session().graph_compiled(graph, program, tuple(applied))
+    return program
+
+
+def clear_cache() -> None:
+    """Forget every compiled program."""
+    _cache.clear()
+
+
+class BoundProgram:
+    """A program with the storages it reads and writes."""
+
+    def __init__(self, lowered: Lowered, backend: Backend, *, optimize: bool = True) -> None:
+        self.lowered = lowered
+        self.backend = backend
+        self.program = compile_graph(lowered.graph, backend, optimize=optimize)
+
+    @property
+    def memory(self) -> MemoryReport:
+        """Bytes the program holds."""
+        return self.program.memory
+
+    def run(self, observer: Observer | None = None) -> None:
+        """Run on what the storages hold now."""
+        backend = self.backend
+        leaves = [storage.buffer(backend) for storage in self.lowered.leaves]
+        outputs = [storage.writable_buffer(backend) for storage in self.lowered.outputs]
+        self.program.run(leaves, outputs, observer)
+        for storage in self.lowered.outputs:
+            storage.mark_written(backend)
+
+    def profile(self, repeats: int = 3) -> list[NodeProfile]:
+        """Run ``repeats`` times and return each instruction's cost, in the order they run.
+
+        Times are medians over the runs; a fused group is one row.
+        """
+        times: dict[int, list[float]] = {}
+        started = 0.0
+
+        def observe(instruction: Instruction, inputs: object, outputs: object) -> None:
+            nonlocal started
+            now = perf_counter()
+            if outputs is None:
+                started = now
+            else:
+                times.setdefault(instruction.outputs[0], []).append(now - started)
+
+        for _ in range(repeats):
+            self.run(observe)
+        return [self._row(i, median(times[i.outputs[0]])) for i in self.program.graph.instructions]
+
+    def _row(self, instruction: Instruction, seconds: float) -> NodeProfile:
+        specs = self.program.graph.specs
+        members = instruction.members or (instruction,)
+        operations = 0
+        for member in members:
+            assert member.operator is not None
+            operations += member.operator.count_multiply_adds(
+                [None if v == ABSENT else specs[v] for v in member.inputs],
+                [specs[v] for v in member.outputs],
+                member.attributes,
+            )
+        moved = {v for v in (*instruction.inputs, *instruction.outputs) if v != ABSENT}
+        return NodeProfile(
+            name=self.lowered.nodes[instruction.source].name,
+            operator=instruction.label,
+            seconds=seconds,
+            bytes=sum(specs[value].nbytes for value in moved),
+            multiply_adds=operations,
+            shape=specs[instruction.outputs[0]].shape,
+        )
+
+
+__all__ = [
+    "BoundProgram",
+    "NodeProfile",
+    "Observer",
+    "Pass",
+    "Program",
+    "Request",
+    "clear_cache",
+    "compile_graph",
+    "default_compile",
+]

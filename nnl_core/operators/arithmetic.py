@@ -1,0 +1,459 @@
+"""Arithmetic of two arrays, or of an array and a number; what broadcasting needs; casts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+
+from nnl_core import functions as F
+from nnl_core.errors import ShapeError
+from nnl_core.graph.operator import Array, Operator, Sample, defop
+from nnl_core.graph.spec import Spec, broadcast_shapes, promote, promote_scalar
+from nnl_core.graph.variable import Operand, Variable
+
+__all__ = [
+    "add",
+    "add2",
+    "add_scalar",
+    "broadcast_to",
+    "cast",
+    "div",
+    "div2",
+    "identity",
+    "mul",
+    "mul2",
+    "mul_scalar",
+    "neg",
+    "pow",
+    "pow2",
+    "pow_scalar",
+    "r_div_scalar",
+    "r_pow_scalar",
+    "r_sub_scalar",
+    "sub",
+    "sub2",
+    "sum_to",
+    "unbroadcast",
+]
+
+
+# Shapes and dtypes -------------------------------------------------------------------------------
+
+
+@defop("nnl::broadcast_to", view=True)
+def broadcast_to_operator(x: Array, *, shape: tuple[int, ...]) -> Array:
+    """Repeat ``x`` along axes of length 1, and new leading axes, to reach ``shape``."""
+    return np.broadcast_to(x, shape).copy()
+
+
+@broadcast_to_operator.infer
+def broadcast_to_infer(x: Spec, *, shape: tuple[int, ...]) -> Spec:
+    """The given shape, where ``x`` broadcasts to it."""
+    if broadcast_shapes(x.shape, shape) != shape:
+        raise ShapeError(f"an array of shape {x.shape} does not broadcast to {shape}")
+    return x.with_shape(shape)
+
+
+@broadcast_to_operator.vjp
+def broadcast_to_vjp(g: Any, y: Any, x: Any, *, shape: tuple[int, ...]) -> tuple[Any, ...]:
+    """Sum what was repeated."""
+    return (unbroadcast(g, x),)
+
+
+@broadcast_to_operator.samples
+def broadcast_to_samples(rng: np.random.Generator) -> Iterator[Sample]:
+    """New axes, axes of length 1, 0-d, empty."""
+    yield Sample(rng.normal(size=(3, 1, 2)), shape=(4, 3, 5, 2))
+    yield Sample(rng.normal(size=()), shape=(2, 3))
+    yield Sample(rng.normal(size=(1, 3)), shape=(0, 3))
+
+
+def broadcast_to(x: Operand, shape: tuple[int, ...], axis: int | None = None) -> Variable:
+    """Broadcast ``x`` to ``shape``; ``axis`` is where the axes of ``x`` begin (default: last ones)."""
+    shape = tuple(int(length) for length in shape)
+    if axis is not None and axis >= 0:
+        trailing = len(shape) - axis - len(x.shape)
+        x = F.reshape(x, (*x.shape, *(1,) * trailing))
+    result: Variable = broadcast_to_operator(x, shape=shape)
+    return result
+
+
+@defop("nnl::sum_to")
+def sum_to(x: Array, *, shape: tuple[int, ...]) -> Array:
+    """Sum over what broadcasting ``shape`` to ``x.shape`` repeats: the adjoint of broadcasting."""
+    extra = x.ndim - len(shape)
+    axes = tuple(range(extra)) + tuple(
+        extra + axis for axis, n in enumerate(shape) if n == 1 and x.shape[extra + axis] != 1
+    )
+    return np.array(x.sum(axis=axes, dtype=x.dtype)).reshape(shape)
+
+
+@sum_to.infer
+def sum_to_infer(x: Spec, *, shape: tuple[int, ...]) -> Spec:
+    """The given shape, where it broadcasts to that of ``x``."""
+    if broadcast_shapes(x.shape, shape) != x.shape:
+        raise ShapeError(f"shape {shape} does not broadcast to {x.shape}")
+    return x.with_shape(shape)
+
+
+@sum_to.vjp
+def sum_to_vjp(g: Any, y: Any, x: Any, *, shape: tuple[int, ...]) -> tuple[Any, ...]:
+    """Repeat the gradient."""
+    return (broadcast_to(g, x.shape),)
+
+
+@sum_to.samples
+def sum_to_samples(rng: np.random.Generator) -> Iterator[Sample]:
+    """Leading axes, axes of length 1, to 0-d, from empty."""
+    yield Sample(rng.normal(size=(4, 3, 5, 2)), shape=(3, 1, 2))
+    yield Sample(rng.normal(size=(2, 3)), shape=())
+    yield Sample(rng.normal(size=(0, 3)), shape=(1, 3))
+
+
+def unbroadcast(g: Variable, like: Variable | Spec) -> Variable:
+    """Bring a gradient back to the shape (and dtype) of the input that was broadcast."""
+    if g.shape != like.shape:
+        g = sum_to(g, shape=like.shape)
+    return cast(g, like.dtype) if g.dtype != like.dtype else g
+
+
+@defop("nnl::cast")
+def cast_operator(x: Array, *, dtype: str) -> Array:
+    """Convert to another dtype; floating to integer truncates towards zero."""
+    return x.astype(dtype)
+
+
+@cast_operator.infer
+def cast_infer(x: Spec, *, dtype: str) -> Spec:
+    """The given dtype."""
+    return x.with_dtype(dtype)
+
+
+@cast_operator.vjp
+def cast_vjp(g: Any, y: Any, x: Any, *, dtype: str) -> tuple[Any, ...]:
+    """Convert the gradient back; nothing flows through integers."""
+    return (cast(g, x.dtype) if x.dtype.kind == "f" else None,)
+
+
+@cast_operator.samples
+def cast_samples(rng: np.random.Generator) -> Iterator[Sample]:
+    """Between widths, and from integers and booleans."""
+    yield Sample(rng.normal(size=(3, 4)), dtype="float64")
+    yield Sample(rng.integers(-9, 9, size=(5,)), dtype="float32")
+    yield Sample(rng.integers(0, 2, size=(2, 2)).astype(bool), dtype="int64")
+
+
+def cast(x: Operand, dtype: Any) -> Variable:
+    """Convert ``x`` to ``dtype``; the gradient flows through floating dtypes."""
+    result: Variable = cast_operator(x, dtype=np.dtype(dtype).name)
+    return result
+
+
+@defop("nnl::identity")
+def identity(x: Array) -> Array:
+    """Return the input, ``y = x``."""
+    return x.copy()
+
+
+identity.elementwise("x")
+
+
+@identity.vjp
+def identity_vjp(g: Any, y: Any, x: Any) -> tuple[Any, ...]:
+    """``dx = g``."""
+    return (g,)
+
+
+# Two arrays --------------------------------------------------------------------------------------
+
+
+def _binary_samples(rng: np.random.Generator) -> Iterator[Sample]:
+    """Equal shapes, broadcasting both ways, 0-d, empty; the second input far from zero."""
+    for left, right in [((3, 5), (3, 5)), ((4, 1, 3), (2, 1)), ((), (7,)), ((), ()), ((0, 3), (3,))]:
+        yield Sample(rng.uniform(0.5, 2, size=left), rng.uniform(0.5, 2, size=right))
+
+
+@defop("nnl::add", outputs=("z",))
+def add_operator(x: Array, y: Array) -> Array:
+    """``x + y``, broadcasting."""
+    return np.add(x, y)
+
+
+add_operator.elementwise("x + y")
+
+
+@add_operator.vjp
+def add_vjp(g: Any, z: Any, x: Any, y: Any) -> tuple[Any, ...]:
+    """``dx = g, dy = g``."""
+    return unbroadcast(g, x), unbroadcast(g, y)
+
+
+@defop("nnl::sub", outputs=("z",))
+def sub_operator(x: Array, y: Array) -> Array:
+    """``x - y``, broadcasting."""
+    return np.subtract(x, y)
+
+
+sub_operator.elementwise("x - y")
+
+
+@sub_operator.vjp
+def sub_vjp(g: Any, z: Any, x: Any, y: Any) -> tuple[Any, ...]:
+    """``dx = g, dy = -g``."""
+    return unbroadcast(g, x), unbroadcast(neg(g), y)
+
+
+@defop("nnl::mul", save=("x", "y"), outputs=("z",))
+def mul_operator(x: Array, y: Array) -> Array:
+    """``x * y``, broadcasting."""
+    return np.multiply(x, y)
+
+
+mul_operator.elementwise("x * y")
+
+
+@mul_operator.vjp
+def mul_vjp(g: Any, z: Any, x: Any, y: Any) -> tuple[Any, ...]:
+    """``dx = g y, dy = g x``."""
+    return unbroadcast(g * y, x), unbroadcast(g * x, y)
+
+
+@defop("nnl::div", save=("y", "z"), outputs=("z",))
+def div_operator(x: Array, y: Array) -> Array:
+    """``x / y``, broadcasting; integers divide to floating."""
+    return np.true_divide(x, y, dtype=None if x.dtype.kind == "f" else np.float32)
+
+
+div_operator.elementwise("x / y")
+
+
+@div_operator.vjp
+def div_vjp(g: Any, z: Any, x: Any, y: Any) -> tuple[Any, ...]:
+    """``dx = g / y, dy = -g z / y``."""
+    return unbroadcast(g / y, x), unbroadcast(neg(g * z / y), y)
+
+
+@defop("nnl::pow", save=("x", "y", "z"), outputs=("z",))
+def pow_operator(x: Array, y: Array) -> Array:
+    """``x ** y``, broadcasting."""
+    return np.power(x, y)
+
+
+pow_operator.elementwise("powf(x, y)")
+
+
+@pow_operator.vjp
+def pow_vjp(g: Any, z: Any, x: Any, y: Any) -> tuple[Any, ...]:
+    """``dx = g y x^(y-1), dy = g z log x``, the latter 0 where ``x`` is 0 (the limit for y > 0)."""
+    dx = g * y * pow(x, y - 1)
+    log_x = F.log(F.where(x == 0, 1.0, x))
+    return unbroadcast(dx, x), unbroadcast(g * z * log_x, y)
+
+
+for _operator in (add_operator, sub_operator, mul_operator, div_operator, pow_operator):
+    _operator.samples(_binary_samples)
+
+
+# An array and a number ---------------------------------------------------------------------------
+
+
+def _scalar_samples(rng: np.random.Generator) -> Iterator[Sample]:
+    for shape in ((), (0, 2), (3, 5)):
+        yield Sample(rng.uniform(0.5, 2, size=shape), val=1.5)
+    yield Sample(rng.uniform(0.5, 2, size=(4,)), val=-2.0)
+
+
+def _define_scalar(
+    name: str,
+    function: Callable[[Array, Any], Array],
+    expression: str,
+    text: str,
+    gradient: Callable[[Any, Any, Any, float], Any],
+    save: tuple[str, ...] = (),
+) -> Operator:
+    """Define ``y = function(x, val)`` for a number ``val``, which never widens the dtype."""
+
+    def reference(x: Array, *, val: float = 1.0) -> Array:
+        dtype = promote_scalar(x.dtype, val)
+        return function(x.astype(dtype, copy=False), dtype.type(val))
+
+    reference.__module__ = __name__
+    reference.__doc__ = f"``{text}`` for a number ``val``; an integer ``x`` with a float is float32."
+    operator = defop(f"nnl::{name}", save=save)(reference)
+    operator.elementwise(expression)
+    operator.infer(lambda x, *, val: x.with_dtype(promote_scalar(x.dtype, val)))
+    operator.vjp(lambda g, y, x, *, val: (gradient(g, y, x, val),))
+    operator.samples(_scalar_samples)
+    return operator
+
+
+add_scalar_operator = _define_scalar(
+    "add_scalar", np.add, "x + val", "x + val", lambda g, y, x, val: g
+)
+mul_scalar_operator = _define_scalar(
+    "mul_scalar", np.multiply, "x * val", "x * val", lambda g, y, x, val: g * val
+)
+pow_scalar_operator = _define_scalar(
+    "pow_scalar",
+    np.power,
+    "powf(x, val)",
+    "x ** val",
+    # val = 0 first: 0 * inf would be NaN at x = 0.
+    lambda g, y, x, val: g * 0.0 if val == 0 else g * (pow_scalar(x, val - 1) * val),
+    save=("x",),
+)
+r_sub_scalar_operator = _define_scalar(
+    "r_sub_scalar", lambda x, val: val - x, "val - x", "val - x", lambda g, y, x, val: neg(g)
+)
+r_div_scalar_operator = _define_scalar(
+    "r_div_scalar",
+    lambda x, val: val / x,
+    "val / x",
+    "val / x",
+    lambda g, y, x, val: neg(g * y / x),
+    save=("x", "y"),
+)
+r_pow_scalar_operator = _define_scalar(
+    "r_pow_scalar",
+    lambda x, val: np.power(val, x),
+    "powf(val, x)",
+    "val ** x",
+    lambda g, y, x, val: g * y * (float(np.log(val)) if val else 0.0),
+    save=("y",),
+)
+
+
+def add_scalar(x: Operand, val: float = 1, inplace: bool = False) -> Variable:
+    """``x + val``. ``inplace`` is a hint that planning memory makes needless; it changes nothing."""
+    return add_scalar_operator(x, val=val)  # type: ignore[no-any-return]
+
+
+def mul_scalar(x: Operand, val: float = 1, inplace: bool = False) -> Variable:
+    """``x * val``. ``inplace`` is a hint that planning memory makes needless; it changes nothing."""
+    return mul_scalar_operator(x, val=val)  # type: ignore[no-any-return]
+
+
+def pow_scalar(x: Operand, val: float = 1, inplace: bool = False) -> Variable:
+    """``x ** val``. ``inplace`` is a hint that planning memory makes needless; it changes nothing."""
+    return pow_scalar_operator(x, val=val)  # type: ignore[no-any-return]
+
+
+def r_sub_scalar(x: Operand, val: float = 1) -> Variable:
+    """``val - x``."""
+    return r_sub_scalar_operator(x, val=val)  # type: ignore[no-any-return]
+
+
+def r_div_scalar(x: Operand, val: float = 1) -> Variable:
+    """``val / x``."""
+    return r_div_scalar_operator(x, val=val)  # type: ignore[no-any-return]
+
+
+def r_pow_scalar(x: Operand, val: float = 1) -> Variable:
+    """``val ** x``."""
+    return r_pow_scalar_operator(x, val=val)  # type: ignore[no-any-return]
+
+
+# What users call ---------------------------------------------------------------------------------
+
+
+def is_number(value: object) -> bool:
+    """Whether a value is a Python (or NumPy) scalar, which takes the other operand's dtype."""
+    return isinstance(value, (bool, int, float, np.number, np.bool_)) and not isinstance(
+        value, np.ndarray
+    )
+
+
+def same_dtype(x: Operand, y: Operand) -> tuple[Variable, Variable]:
+    """Return two variables cast to the dtype that an operation on both computes in."""
+    left = x if isinstance(x, Variable) else Variable.constant(x)
+    right = y if isinstance(y, Variable) else Variable.constant(y)
+    if left.dtype != right.dtype:
+        dtype = promote(left.dtype, right.dtype)
+        left = left if left.dtype == dtype else cast(left, dtype)
+        right = right if right.dtype == dtype else cast(right, dtype)
+    return left, right
+
+
+def add(x: Operand, y: Operand) -> Variable:
+    """``x + y``, broadcasting; either may be a number."""
+    if is_number(y):
+        return add_scalar(x, y)
+    if is_number(x):
+        return add_scalar(y, x)
+    return add_operator(*same_dtype(x, y))  # type: ignore[no-any-return]
+
+
+def sub(x: Operand, y: Operand) -> Variable:
+    """``x - y``, broadcasting; either may be a number."""
+    if is_number(y):
+        return add_scalar(x, -y)
+    if is_number(x):
+        return r_sub_scalar(y, x)
+    return sub_operator(*same_dtype(x, y))  # type: ignore[no-any-return]
+
+
+def mul(x: Operand, y: Operand) -> Variable:
+    """``x * y``, broadcasting; either may be a number."""
+    if is_number(y):
+        return mul_scalar(x, y)
+    if is_number(x):
+        return mul_scalar(y, x)
+    return mul_operator(*same_dtype(x, y))  # type: ignore[no-any-return]
+
+
+def div(x: Operand, y: Operand) -> Variable:
+    """``x / y``, broadcasting; either may be a number; integers divide to floating."""
+    if is_number(x):
+        return r_div_scalar(_floating(y), x)
+    if is_number(y):
+        # Not x * (1 / y): the reciprocal rounds, and may overflow where the quotient does not.
+        left = _floating(x)
+        return div_operator(left, Variable.constant(np.asarray(y, left.dtype)))  # type: ignore[no-any-return]
+    left, right = same_dtype(x, y)
+    return div_operator(_floating(left), _floating(right))  # type: ignore[no-any-return]
+
+
+def pow(x: Operand, y: Operand) -> Variable:
+    """``x ** y``, broadcasting; either may be a number."""
+    if is_number(y):
+        return pow_scalar(x, y)
+    if is_number(x):
+        return r_pow_scalar(y, x)
+    return pow_operator(*same_dtype(x, y))  # type: ignore[no-any-return]
+
+
+def neg(x: Operand) -> Variable:
+    """``-x``."""
+    return mul_scalar(x, -1)
+
+
+def _floating(x: Operand) -> Variable:
+    variable = x if isinstance(x, Variable) else Variable.constant(x)
+    return variable if variable.dtype.kind == "f" else cast(variable, np.float32)
+
+
+def add2(x0: Operand, x1: Operand, inplace: bool = False) -> Variable:
+    """``x0 + x1``. ``inplace`` is a hint that planning memory makes needless; it changes nothing."""
+    return add(x0, x1)
+
+
+def sub2(x0: Operand, x1: Operand, inplace: bool = False) -> Variable:
+    """``x0 - x1``. ``inplace`` is a hint that planning memory makes needless; it changes nothing."""
+    return sub(x0, x1)
+
+
+def mul2(x0: Operand, x1: Operand, inplace: bool = False) -> Variable:
+    """``x0 * x1``. ``inplace`` is a hint that planning memory makes needless; it changes nothing."""
+    return mul(x0, x1)
+
+
+def div2(x0: Operand, x1: Operand, inplace: bool = False) -> Variable:
+    """``x0 / x1``. ``inplace`` is a hint that planning memory makes needless; it changes nothing."""
+    return div(x0, x1)
+
+
+def pow2(x0: Operand, x1: Operand, inplace: bool = False) -> Variable:
+    """``x0 ** x1``. ``inplace`` is a hint that planning memory makes needless; it changes nothing."""
+    return pow(x0, x1)
