@@ -41,3 +41,35 @@ class TargetError(PluginError):
 
 class UnknownComponentError(PluginError):
     """Nothing of the asked kind is registered under the asked name."""
+
+
+class GraphError(NnlError):
+    """A graph is built, changed or run in a way that has no meaning."""
+
+
+class ShapeError(GraphError):
+    """Shapes, axes or dtypes of an operation's inputs do not fit together."""
+
+
+class ClearedError(GraphError):
+    """A value was read whose memory an earlier run has released."""
+
+
+class StaleValueError(GraphError):
+    """A value that a backward pass needs was overwritten after the forward pass that used it."""
+
+
+class NotDifferentiableError(GraphError):
+    """A gradient was asked through an operator that has none."""
+
+
+class OperatorError(NnlError):
+    """An operator is defined twice, incompletely, or called with inputs that it cannot take."""
+
+
+class BackendError(NnlError):
+    """A backend cannot be used here; the message repeats its probe's reason."""
+
+
+class PluginWarning(UserWarning):
+    """A plugin was left out; the rest goes on without it."""

@@ -1,0 +1,230 @@
+"""What a plugin must be like to be loaded: its class, its hooks' signatures and its records."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Callable, Iterable, Mapping
+from itertools import islice
+from types import ModuleType
+from typing import Any, cast
+
+from nnl_core.errors import HookError, PluginLoadError, PluginVersionError
+from nnl_core.hooks import loading, versions
+from nnl_core.hooks.records import Record, SettingsSpec
+from nnl_core.hooks.specs import API, HookInfo, Plugin
+
+_NAME = re.compile(r"[A-Za-z]\w*(-\w+)*")
+_API = re.compile(r"(\d+)(?:\.(\d+))?")
+_MOST_RECORDS = 10_000  # a generator without end must not hang the engine
+_NOTHING = (inspect.Signature.empty, None, "None")
+
+
+# -------------------------------------------------------------------- plugins
+
+
+def instantiate(found: object, name: str) -> object:
+    """Turn what an entry point led to into a plugin whose hooks can be called.
+
+    Raises a `PluginError` where it is no plugin, or not one for this core.
+    """
+    plugin = found
+    if inspect.isclass(found) and issubclass(found, Plugin):
+        plugin = found()
+    elif not isinstance(found, Plugin | ModuleType):
+        raise PluginLoadError(f"{found!r} is not a subclass of nnl_core.hooks.Plugin")
+    if isinstance(plugin, ModuleType):
+        if not implemented(plugin):
+            raise PluginLoadError("it defines no function named nnl_...")
+        return plugin
+    own = getattr(plugin, "name", None)
+    if own != name:
+        raise PluginLoadError(f"its class is named {own!r}, but its entry point {name!r}")
+    requires = getattr(plugin, "requires", None)
+    if not isinstance(requires, tuple | list) or not all(isinstance(it, str) for it in requires):
+        raise PluginLoadError(f"requires must be a tuple of plugin names, not {requires!r}")
+    check_api(getattr(plugin, "api", None))
+    return plugin
+
+
+def check_name(name: object) -> None:
+    """Raise PluginLoadError where something cannot be a plugin's name."""
+    if not isinstance(name, str) or not _NAME.fullmatch(name):
+        raise PluginLoadError(f"{name!r} is not a plugin name: letters, digits, '_' and '-'")
+
+
+def check_api(api: object) -> None:
+    """Raise PluginVersionError where a plugin needs another hook interface than this one."""
+    match = _API.fullmatch(api) if isinstance(api, str) else None
+    if match is None:
+        raise PluginLoadError(f"api must be a string like '1' or '1.2', not {api!r}")
+    major, minor = (int(part) for part in API.split("."))
+    if int(match[1]) != major or int(match[2] or 0) > minor:
+        raise PluginVersionError(f"it needs hook interface {api}; this nnl-core has {API}")
+
+
+def check_requirement(text: str) -> None:
+    """Raise PluginVersionError where a plugin's distribution asks for another nnl-core."""
+    from nnl_core import __version__
+
+    try:
+        wanted = versions.parse_requirement(text)
+        if wanted.name != "nnl-core" or "extra" in wanted.marker:
+            return
+        if versions.satisfies(__version__, wanted.versions):
+            return
+    except ValueError as error:
+        if "nnl" not in text:  # somebody else's business
+            return
+        raise PluginVersionError(f"its requirement {text!r}: {error}") from error
+    raise PluginVersionError(f"it requires {text!r}; this is nnl-core {__version__}")
+
+
+# -------------------------------------------------------------------- hooks
+
+
+def implements(plugin: object, name: str) -> bool:
+    """Tell whether an object has its own ``nnl_`` attribute: a specification is not one."""
+    if not name.startswith("nnl_"):
+        return False
+    static = inspect.getattr_static(plugin, name, None)
+    return static is not None and not hasattr(getattr(static, "__func__", static), "nnl_info")
+
+
+def implemented(plugin: object) -> tuple[str, ...]:
+    """Return the names of all hooks that an object implements."""
+    return tuple(name for name in dir(plugin) if implements(plugin, name))
+
+
+def info_of(specification: object) -> HookInfo:
+    """Return what the engine knows about a hook specification."""
+    return cast(HookInfo, vars(specification)["nnl_info"])
+
+
+def options_of(plugin: object, name: str) -> dict[str, Any]:
+    """Return what `hookimpl` marked an implementation with."""
+    static = inspect.getattr_static(plugin, name)
+    return cast(
+        dict[str, Any], getattr(getattr(static, "__func__", static), "nnl_impl", None) or {}
+    )
+
+
+def check_implementations(
+    plugin: object, names: Iterable[str], hooks: Mapping[str, HookInfo]
+) -> None:
+    """Raise HookError where an implementation does not fit its specification."""
+    for name in dir(plugin):
+        if not name.startswith("nnl_") and not name.startswith("__"):
+            static = inspect.getattr_static(plugin, name, None)
+            if hasattr(getattr(static, "__func__", static), "nnl_impl"):
+                raise HookError(f"{name} is marked with hookimpl, but is not named nnl_...")
+    for name in names:
+        info = hooks.get(name)
+        if info is not None:
+            check_implementation(getattr(plugin, name), name, info, options_of(plugin, name))
+        elif not options_of(plugin, name).get("optionalhook"):
+            raise HookError(f"unknown hook {name}{loading.did_you_mean(name, hooks)}")
+
+
+def check_implementation(
+    function: object, name: str, info: HookInfo, options: Mapping[str, Any]
+) -> None:
+    """Raise HookError where one implementation does not fit its specification."""
+    if not callable(function) or inspect.isclass(function):
+        raise HookError(f"{name} is {function!r}, not a method")
+    is_wrapper = options.get("wrapper") or options.get("hookwrapper")
+    if is_wrapper and not info.wrappers:
+        raise HookError(f"{name} ({info.role}, class {info.cost}) takes no wrappers")
+    if inspect.iscoroutinefunction(function) or inspect.isasyncgenfunction(function):
+        raise HookError(f"{name} is asynchronous; hooks are called without an event loop")
+    if inspect.isgeneratorfunction(function) and info.role != "provider" and not is_wrapper:
+        raise HookError(f"{name} contains a yield, so calling it would do nothing")
+    signature = inspect.signature(function)
+    takes = tuple(
+        parameter.name if parameter.kind is parameter.POSITIONAL_OR_KEYWORD else str(parameter)
+        for parameter in signature.parameters.values()
+        if parameter.default is parameter.empty
+    )
+    if takes != info.takes:
+        raise HookError(f"{name} takes ({', '.join(info.takes)}), not ({', '.join(takes)})")
+    if info.role == "event" and signature.return_annotation not in _NOTHING:
+        raise HookError(f"{name} returns nothing, not {signature.return_annotation}")
+
+
+def specifications(namespace: object, prefix: str) -> dict[str, HookInfo]:
+    """Return the hooks that a class specifies; HookError where one breaks the rules."""
+    if not inspect.isclass(namespace):
+        raise HookError(f"{namespace!r} is not a class of hook specifications")
+    hooks = {}
+    for name in dir(namespace):
+        if name.startswith("nnl_"):
+            function = inspect.getattr_static(namespace, name)
+            info = getattr(function, "nnl_info", None)
+            if info is None:
+                raise HookError(f"{name} is not marked with provider, decision or event")
+            hooks[name] = _checked(name, function, info, prefix)
+    if not hooks:
+        raise HookError(f"{namespace.__name__} specifies no hook")
+    return hooks
+
+
+def _checked(name: str, function: Callable[..., object], info: HookInfo, prefix: str) -> HookInfo:
+    if not name.startswith(prefix):
+        raise HookError(f"{name} must be called {prefix}..., like its plugin")
+    if (info.role == "event") != bool(re.match(r"nnl_(\w+_)?on_", name)):
+        raise HookError(f"{name}: events, and they alone, are called nnl_..._on_...")
+    if len(info.takes) != (info.role != "provider"):
+        raise HookError(f"{name}: a {info.role} does not take ({', '.join(info.takes)})")
+    hot = info.cost in ("C", "D")
+    if hot and info.role == "decision" and not info.exclusive:
+        raise HookError(f"{name}: a decision of class {info.cost} must be exclusive")
+    if info.wrappers and (hot or info.exclusive):
+        raise HookError(f"{name}: hooks of class {info.cost} take no wrappers")
+    answer = inspect.signature(function).return_annotation
+    if info.role == "event" and answer not in _NOTHING:
+        raise HookError(f"{name}: an event returns nothing, not {answer}")
+    return info
+
+
+# -------------------------------------------------------------------- records
+
+
+def records(plugin: object, hook: str, info: HookInfo) -> list[Record]:
+    """Ask a plugin for its records of one kind; PluginLoadError where the answer is nonsense."""
+    kind = info.record
+    assert kind is not None
+    try:
+        answer = getattr(plugin, hook)()
+        if isinstance(answer, tuple) and hasattr(answer, "_fields"):
+            raise PluginLoadError(f"{hook} returned one record; return an iterable of records")
+        found = list(islice(answer, _MOST_RECORDS + 1))
+    except (KeyboardInterrupt, PluginLoadError):
+        raise
+    except BaseException as error:
+        raise PluginLoadError(f"{hook}: {loading.describe(error)}") from error
+    if len(found) > _MOST_RECORDS:
+        raise PluginLoadError(f"{hook} returned more than {_MOST_RECORDS} records")
+    names = set()
+    for record in found:
+        if not isinstance(record, kind):
+            raise PluginLoadError(f"{hook} returned {record!r}, which is no {kind.__name__}")
+        problem = _record_problem(record)
+        if problem:
+            raise PluginLoadError(f"{hook}: {info.kind} {record.name!r}: {problem}")
+        if record.name in names:
+            raise PluginLoadError(f"{hook} returned two records named {record.name!r}")
+        names.add(record.name)
+    if kind is SettingsSpec and names - {getattr(plugin, "name", None)}:
+        raise PluginLoadError(f"{hook}: a plugin has settings under its own name only")
+    return found
+
+
+def _record_problem(record: Record) -> str | None:
+    if not isinstance(record.name, str) or not record.name.strip():
+        return "a name is a string, and not empty"
+    if not isinstance(record.summary, str) or len(record.summary.splitlines()) > 1:
+        return f"a summary is one line, not {record.summary!r}"
+    probe = getattr(record, "probe", "")
+    return loading.target_problem(record.target) or (
+        loading.target_problem(probe) if probe else None
+    )

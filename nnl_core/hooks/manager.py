@@ -1,0 +1,656 @@
+"""The plugin manager: finds plugins, keeps broken ones apart, and is the only one to call hooks.
+
+A plugin is *available* once loaded (its components can be named), *active* when it was named (its
+decision and event hooks are called), *disabled*, or *failed* with a cause. All that a plugin says
+of itself is checked when it is loaded, so that it is in as a whole or not at all.
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+import time
+import warnings
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, cast, overload
+
+import pluggy
+
+from nnl_core.errors import (
+    ConfigurationError,
+    HookError,
+    PluginConflictError,
+    PluginError,
+    PluginLoadError,
+    PluginVersionError,
+    PluginWarning,
+    UnknownComponentError,
+)
+from nnl_core.hooks import checks, loading, versions
+from nnl_core.hooks.events import EventTable, PluginRegistered, attribute_of, compile_listeners
+from nnl_core.hooks.records import Record
+from nnl_core.hooks.selection import Selection
+from nnl_core.hooks.specs import HookInfo, Plugin
+
+if TYPE_CHECKING:
+    from nnl_core.training import Evaluator, Trainer, TrainResult
+
+    from nnl_core.graph.operator import KernelSource
+    from nnl_core.graph.program import Program
+    from nnl_core.hooks.events import BackendRequest, CompileRequest, KernelRequest
+
+GROUP = "nnl.plugins"
+State = Literal["active", "available", "disabled", "failed"]
+R = TypeVar("R", bound=Record)
+
+
+class PluginEntry:
+    """What is known of one plugin, working or not: a row of ``nnl plugins``.
+
+    ``plugin`` is first what was given (a class, a file), then the instance whose hooks are called.
+    ``cause`` says why it is disabled or failed, ``error`` is what `PluginManager.check` raises.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        plugin: object = None,
+        target: str = "",
+        distribution: str = "",
+        version: str = "",
+        summary: str = "",
+        requirements: tuple[str, ...] = (),
+    ) -> None:
+        self.name = name
+        self.plugin = plugin
+        self.target = target
+        self.distribution = distribution
+        self.version = version
+        self.summary = summary
+        self.requirements = requirements
+        self.state: State = "disabled"
+        self.cause = ""
+        self.error: PluginError | None = None
+        self.is_fatal = False
+        self.import_ms = 0.0
+        self.hooks: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        origin = " ".join(part for part in (self.distribution, self.version) if part)
+        return f"plugin {self.name!r}" + (f" ({origin})" if origin else "")
+
+    @property
+    def is_loaded(self) -> bool:
+        """Whether its components can be named."""
+        return self.state in ("active", "available")
+
+    @property
+    def api(self) -> str:
+        """The hook interface it was written for, once loaded."""
+        return str(getattr(self.plugin, "api", "")) if self.is_loaded else ""
+
+    @property
+    def requires(self) -> tuple[str, ...]:
+        """The plugins without which it cannot work, once loaded."""
+        return tuple(getattr(self.plugin, "requires", ())) if self.is_loaded else ()
+
+
+class _Pluggy(pluggy.PluginManager):
+    """pluggy, taught that overriding a method of `Plugin` is the declaration of a hook."""
+
+    def parse_hookimpl_opts(self, plugin: object, name: str) -> pluggy.HookimplOpts | None:
+        if not checks.implements(plugin, name):
+            return None
+        caller: pluggy.HookCaller | None = getattr(self.hook, name, None)
+        if caller is None or caller.spec is None:
+            return None  # an optional hook that nobody defines
+        if checks.info_of(caller.spec.function).role == "provider":
+            return None  # asked once, when the plugin is loaded
+        return cast(pluggy.HookimplOpts, checks.options_of(plugin, name))
+
+
+class PluginManager:
+    """Loads the selected plugins and answers for them.
+
+    Installed plugins are looked for by `load`, or when something unknown is named. ``report``
+    receives one line for each plugin that fails. Without ``discover``, only what is registered by
+    hand exists.
+    """
+
+    def __init__(
+        self,
+        selection: Selection | None = None,
+        *,
+        discover: bool = True,
+        report: Callable[[str], None] | None = None,
+    ) -> None:
+        self.events = EventTable()
+        self.entries: list[PluginEntry] = []
+        self.selection = selection or Selection()
+        self._report = report or _warn
+        self._discover = discover
+        self._is_loaded = False
+        self._pluggy = _Pluggy("nnl")
+        self._hooks: dict[str, tuple[HookInfo, PluginEntry | None]] = {}
+        self._components: dict[str, dict[str, tuple[Record, PluginEntry]]] = {}
+        self._listeners: list[object] = []
+        self._heard: set[tuple[int, str]] = set()
+        self._add_hookspecs(Plugin, None)
+
+    # ---------------------------------------------------------------- loading
+
+    def register(self, plugin: Plugin | type[Plugin], *, active: bool = True) -> PluginEntry:
+        """Load one plugin by hand; it is called before those that are there.
+
+        Raises a `PluginError`, and leaves no trace of the plugin, where it is not acceptable.
+        """
+        entry = _entry_for(plugin)
+        if self.entry(entry.name) is not None:
+            raise PluginConflictError(f"a plugin named {entry.name!r} is already registered")
+        self.entries.append(entry)
+        self._load([entry], {entry.name} if active else set())
+        if entry.error is not None:
+            self.entries.remove(entry)
+            raise entry.error
+        return entry
+
+    def load(self, local: Iterable[object] = ()) -> None:
+        """Load installed plugins as selected, and ``local`` ones (classes, instances, files).
+
+        Plugins that fail are reported and left out; `check` raises where that is fatal.
+        """
+        self._is_loaded = True
+        selection = self.selection
+        given = [_entry_for(plugin) for plugin in local]
+        for entry in given:
+            entry.is_fatal = not isinstance(entry.plugin, Path)  # a program's own must work
+        found = [*given, *(self._installed() if self._discover else ())]
+        for entry in found:
+            holder = self.entry(entry.name)
+            self.entries.append(entry)
+            if holder is not None and entry.error is None:
+                self._fail(entry, PluginConflictError(f"its name is taken by {holder}"))
+        places = {name: place for place, name in enumerate(selection.named)}
+        found.sort(key=lambda entry: (places.get(entry.name, len(places)), entry.name))
+        self._load(found, {*selection.named, *(entry.name for entry in given)})
+        for entry in found:
+            if entry.error is not None and not entry.is_fatal:
+                self._report(f"{entry.error}; left out")
+
+    def check(self) -> None:
+        """Raise the first failure that must not pass.
+
+        That is: a named plugin that is not installed, one of ``required_plugins`` that is absent,
+        unusable or of another version, a second implementer of an exclusive hook and, where
+        strict, any failure.
+        """
+        self._ensure_loaded()
+        selection = self.selection
+        installed = {entry.name for entry in self.entries}
+        for name in selection.named:
+            if name not in installed:
+                raise ConfigurationError(
+                    f"plugin {name!r} (named by {selection.sources.get(name, 'the session')}) is "
+                    f"not installed{loading.did_you_mean(name, installed)}"
+                )
+        for entry in self.entries:
+            if entry.error is not None and (selection.strict or entry.is_fatal):
+                raise entry.error
+            if entry.name in self.selection.blocked and entry.is_loaded:
+                raise ConfigurationError(f"{entry} cannot be disabled")
+        for text in selection.required:
+            self._check_required(text)
+
+    def block(self, name: str) -> None:
+        """Take a plugin, and those that require it, out of use."""
+        entry = self.entry(name)
+        if entry is None or not entry.is_loaded:
+            raise PluginError(f"no plugin {name!r} is loaded")
+        self._withdraw(entry, "disabled", "by request")
+        self._settle(self.entries)
+        self._compile()
+
+    def unregister(self, name: str) -> None:
+        """Forget a plugin altogether; those that require it fail."""
+        entry = self.entry(name)
+        if entry is None:
+            raise PluginError(f"no plugin {name!r} is registered")
+        self._withdraw(entry, "disabled", "unregistered")
+        self.entries.remove(entry)
+        self._settle(self.entries)
+        self._compile()
+
+    def entry(self, name: str) -> PluginEntry | None:
+        """Return the plugin of that name; where several claim it, the one that has it."""
+        return next((entry for entry in self.entries if entry.name == name), None)
+
+    def _check_required(self, text: str) -> None:
+        try:
+            wanted = versions.parse_requirement(text)
+            found = [
+                entry
+                for entry in self.entries
+                if wanted.name in (versions.canonical(entry.distribution), entry.name)
+            ]
+            for entry in found:
+                if entry.error is not None:
+                    raise entry.error
+                if not entry.is_loaded:
+                    raise PluginError(f"{entry} is required, but disabled: {entry.cause}")
+                if not versions.satisfies(entry.version or "0", wanted.versions):
+                    raise PluginVersionError(f"{entry} is installed, but {text!r} is required")
+        except ValueError as error:
+            raise ConfigurationError(f"required_plugins: {error}") from error
+        if not found:
+            raise ConfigurationError(f"the required plugin {text!r} is not installed")
+
+    def _ensure_loaded(self) -> None:
+        if not self._is_loaded:
+            self.load()
+
+    def _installed(self) -> list[PluginEntry]:
+        """Find installed plugins, sorted by distribution, without importing any."""
+        import importlib_metadata
+
+        found: dict[str, list[PluginEntry]] = {}
+        for distribution in importlib_metadata.distributions():
+            path = str(getattr(distribution, "_path", distribution))
+            try:
+                # Hardly any distribution is a plugin: look before parsing.
+                if GROUP not in (distribution.read_text("entry_points.txt") or ""):
+                    continue
+                name, version = str(distribution.name), str(distribution.version)
+                points = [
+                    PluginEntry(
+                        point.name,
+                        target=point.value,
+                        distribution=name,
+                        version=version,
+                        summary=str(distribution.metadata.get("Summary") or ""),
+                        requirements=tuple(distribution.requires or ()),
+                    )
+                    for point in distribution.entry_points.select(group=GROUP)
+                ]
+            except Exception as error:
+                name = Path(path).stem
+                points = [PluginEntry(name)]
+                self._fail(
+                    points[0],
+                    PluginLoadError(f"cannot read {path}: {loading.describe(error)}"),
+                )
+            # As with imports, the first on sys.path hides those behind it.
+            found.setdefault(versions.canonical(name), points)
+        return [
+            entry
+            for _, entries in sorted(found.items())
+            for entry in sorted(entries, key=lambda entry: entry.name)
+        ]
+
+    def _load(self, entries: list[PluginEntry], active: set[str]) -> None:
+        """Take new plugins from their entries to the event table."""
+        candidates = {entry.name: entry for entry in entries if entry.error is None}
+        wanted = []
+        for name, entry in candidates.items():
+            if name in self.selection.blocked:
+                entry.cause = f"by {self.selection.sources.get(name, 'request')}"
+            elif name in active or self.selection.autoload:
+                wanted.append(entry)
+            else:
+                entry.cause = "plugin autoload is off"
+        for entry in wanted:  # which grows by what its members require
+            self._attempt(entry, self._import)
+            for name in entry.requires:
+                other = candidates.get(name)
+                if other is not None and other not in wanted and name not in self.selection.blocked:
+                    wanted.append(other)
+        queue = list(active)
+        for name in queue:  # what active plugins require is active
+            required = candidates[name].requires if name in candidates else ()
+            queue += [other for other in required if other not in queue]
+        for entry in self.entries:
+            if entry.state == "available" and entry.name in queue:
+                entry.state = "active"
+        wanted.sort(key=lambda entry: entry.state != "active")
+        for entry in wanted:
+            self._attempt(entry, self._define_hooks)
+        self._settle(wanted)
+        for entry in wanted:
+            self._attempt(entry, self._collect)
+        self._settle(wanted)
+        for entry in reversed(wanted):  # pluggy calls the last registered first
+            self._attempt(entry, self._connect)
+        self._compile()
+        self._announce()
+
+    def _attempt(self, entry: PluginEntry, step: Callable[[PluginEntry], None]) -> None:
+        """Take one step with a plugin that is still whole; whatever it raises is its failure."""
+        if entry.state == "failed":
+            return
+        try:
+            step(entry)
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:  # a plugin may even exit
+            self._fail(entry, error)
+
+    def _fail(self, entry: PluginEntry, error: BaseException) -> None:
+        is_ours = (
+            isinstance(error, PluginError) and type(error).__module__ == PluginError.__module__
+        )
+        kind = type(error) if is_ours else PluginLoadError
+        cause = str(error) if is_ours else loading.describe(error)
+        cause = cause.removeprefix(f"{entry}: ")
+        entry.error = cast(type[PluginError], kind)(f"{entry}: {cause}")
+        entry.error.__cause__ = error.__cause__ if is_ours else error
+        self._withdraw(entry, "failed", cause)
+
+    def _withdraw(self, entry: PluginEntry, state: State, cause: str) -> None:
+        """Undo all that the manager did with a plugin."""
+        entry.state, entry.cause = state, cause
+        if entry.plugin is not None and self._pluggy.is_registered(entry.plugin):
+            self._pluggy.unregister(entry.plugin)
+        for components in self._components.values():
+            for name in [name for name, (_, owner) in components.items() if owner is entry]:
+                del components[name]
+        for hook in [hook for hook, (_, owner) in self._hooks.items() if owner is entry]:
+            del self._hooks[hook]
+            delattr(self._pluggy.hook, hook)
+            vars(self.events).pop(attribute_of(hook), None)
+
+    # ---------------------------------------------------------------- the steps of loading
+
+    def _import(self, entry: PluginEntry) -> None:
+        checks.check_name(entry.name)
+        for text in entry.requirements:
+            checks.check_requirement(text)
+        found = entry.plugin
+        if found is None:
+            start = time.perf_counter()
+            try:
+                found = loading.resolve(entry.target, str(entry))
+            finally:
+                entry.import_ms = (time.perf_counter() - start) * 1000
+        elif isinstance(found, Path):
+            found = loading.import_file(found)
+        entry.plugin = checks.instantiate(found, entry.name)
+        entry.hooks = checks.implemented(entry.plugin)
+        entry.state = "available"
+
+    def _define_hooks(self, entry: PluginEntry) -> None:
+        hook = "nnl_hookspecs"
+        if hook in entry.hooks:
+            for record in checks.records(entry.plugin, hook, self._hooks[hook][0]):
+                self._add_hookspecs(loading.resolve(record.target, f"{entry}: {hook}"), entry)
+
+    def _add_hookspecs(self, namespace: object, owner: PluginEntry | None) -> None:
+        prefix = "nnl_" if owner is None else f"nnl_{owner.name.replace('-', '_')}_"
+        found = checks.specifications(namespace, prefix)
+        for hook in found.keys() & self._hooks.keys():
+            raise PluginConflictError(f"hook {hook} is already defined")
+        self._hooks |= {hook: (info, owner) for hook, info in found.items()}
+        self._pluggy.add_hookspecs(cast(type, namespace))
+
+    def _settle(self, entries: list[PluginEntry]) -> None:
+        """Check what plugins need of others, until nothing more falls out."""
+        settled = False
+        while not settled:
+            settled = True
+            for entry in entries:
+                if entry.is_loaded:
+                    self._attempt(entry, self._check_needs)
+                    settled = settled and entry.is_loaded
+
+    def _check_needs(self, entry: PluginEntry) -> None:
+        for name in entry.requires:
+            other = self.entry(name)
+            if other is None:
+                raise PluginLoadError(f"it requires plugin {name!r}, which is not installed")
+            if other.state == "failed":
+                raise PluginLoadError(f"it requires plugin {name!r}, which failed: {other.cause}")
+            if other.state == "disabled":
+                self._withdraw(entry, "disabled", f"it requires {name!r}, disabled {other.cause}")
+                return
+        hooks = {hook: info for hook, (info, _) in self._hooks.items()}
+        checks.check_implementations(entry.plugin, entry.hooks, hooks)
+        if entry.state == "active":
+            for hook in entry.hooks:
+                if hook in hooks and hooks[hook].exclusive:
+                    self._check_exclusive(entry, hook)
+
+    def _check_exclusive(self, entry: PluginEntry, hook: str) -> None:
+        for other in self.entries:
+            if other is entry:
+                return
+            if other.state == "active" and hook in other.hooks:
+                entry.is_fatal = True
+                raise PluginConflictError(f"{hook} is already implemented by {other}")
+
+    def _collect(self, entry: PluginEntry) -> None:
+        for hook, (info, _) in self._hooks.items():
+            if info.role != "provider" or hook not in entry.hooks:
+                continue
+            known = self._components.setdefault(hook, {})
+            for record in checks.records(entry.plugin, hook, info):
+                if record.name in known:
+                    raise PluginConflictError(
+                        f"{hook}: {info.kind} {record.name!r} is already provided by "
+                        f"{known[record.name][1]}"
+                    )
+                known[record.name] = record, entry
+
+    def _connect(self, entry: PluginEntry) -> None:
+        if entry.state == "active":
+            self._pluggy.register(entry.plugin, entry.name)
+
+    # ---------------------------------------------------------------- events
+
+    @contextmanager
+    def listen(self, listener: object) -> Iterator[None]:
+        """Call an object's ``nnl_on_...`` methods inside a ``with`` block, after the plugins.
+
+        Raises `HookError` where it has none, or one that is not an event.
+        """
+        names = checks.implemented(listener)
+        hooks = {hook: info for hook, (info, _) in self._hooks.items() if info.role == "event"}
+        if not names:
+            raise HookError(f"{listener!r} has no method named nnl_on_...")
+        checks.check_implementations(listener, names, hooks)
+        self._listeners.append(listener)
+        self._compile()
+        try:
+            self._announce()
+            yield
+        finally:
+            self._listeners = [other for other in self._listeners if other is not listener]
+            self._heard = {pair for pair in self._heard if pair[0] != id(listener)}
+            self._compile()
+
+    def _compile(self) -> None:
+        """Bring the event table up to date."""
+        for hook, (info, _) in self._hooks.items():
+            if info.role == "event" or info.exclusive:
+                functions = [(function, note) for _, function, note in self._implementers(hook)]
+                if hook.endswith("_end"):
+                    functions.reverse()
+                vars(self.events)[attribute_of(hook)] = compile_listeners(functions)
+
+    def _implementers(self, hook: str) -> list[tuple[object, Callable[..., object], str]]:
+        """Return who implements a hook, in calling order, with the note for its exceptions."""
+        found = [
+            (impl.plugin, impl.function, f"in {self._signed(impl.plugin_name)}, hook {hook}")
+            for impl in reversed(getattr(self._pluggy.hook, hook).get_hookimpls())
+        ]
+        for listener in self._listeners:
+            if checks.implements(listener, hook):
+                note = f"in listener {type(listener).__name__}, hook {hook}"
+                found.append((listener, getattr(listener, hook), note))
+        return found
+
+    def _signed(self, name: str) -> str:
+        entry = self.entry(name)
+        return f"plugin {name!r} {entry.version if entry else ''}".rstrip()
+
+    def _announce(self) -> None:
+        """Tell each listener of the plugins that it has not heard of."""
+        hook = "nnl_on_plugin_registered"
+        for owner, function, note in self._implementers(hook):
+            for entry in [entry for entry in self.entries if entry.is_loaded]:
+                if (id(owner), entry.name) in self._heard:
+                    continue
+                self._heard.add((id(owner), entry.name))
+                try:
+                    function(PluginRegistered(entry.name, entry.distribution, entry.version))
+                except KeyboardInterrupt:
+                    raise
+                except BaseException as error:
+                    guilty = next((it for it in self.entries if it.plugin is owner), None)
+                    if guilty is None:
+                        error.add_note(note)
+                        raise
+                    self._fail(guilty, PluginLoadError(f"{hook}: {loading.describe(error)}"))
+                    self._settle(self.entries)
+                    self._compile()
+                    break
+
+    # ---------------------------------------------------------------- components
+
+    @overload
+    def collect(self, kind: type[R]) -> tuple[R, ...]: ...
+
+    @overload
+    def collect(self, kind: str) -> tuple[Record, ...]: ...
+
+    def collect(self, kind: str | type[Record]) -> tuple[Record, ...]:
+        """Return all records of one kind, in the order of the plugins.
+
+        ``kind`` is a record type (``SolverSpec``), its word (``"solver"``) or its hook
+        (``"nnl_solvers"``).
+        """
+        self._ensure_loaded()
+        return tuple(record for record, _ in self._components.get(self._hook(kind), {}).values())
+
+    @overload
+    def component(self, kind: type[R], name: str) -> R: ...
+
+    @overload
+    def component(self, kind: str, name: str) -> Record: ...
+
+    def component(self, kind: str | type[Record], name: str) -> Record:
+        """Return the record of one component. The core's own need no other plugin to be loaded.
+
+        Raises `UnknownComponentError` with the nearest names, and the plugins that failed.
+        """
+        hook = self._hook(kind)
+        if name not in self._components.get(hook, {}):
+            self._ensure_loaded()
+        known = self._components.get(hook, {})
+        if name in known:
+            return known[name][0]
+        word = self._hooks[hook][0].kind
+        raise UnknownComponentError(f"unknown {word} {name!r}{self._advice(name, known)}")
+
+    def _advice(self, name: str, known: Iterable[str]) -> str:
+        advice = loading.did_you_mean(name, known)
+        if not advice and known:
+            advice = f"; known: {', '.join(sorted(known))}"
+        for entry in self.entries:
+            is_its_own = re.split(r"::|\.|:", name)[0] == entry.name
+            if entry.state == "failed":
+                verb = "which would provide it," if is_its_own else "which may provide it,"
+                advice += f"; {entry}, {verb} failed: {entry.cause}"
+            elif entry.state == "disabled" and is_its_own:
+                advice += f"; {entry} is disabled: {entry.cause}"
+        return advice
+
+    def owner(self, record: Record) -> PluginEntry | None:
+        """Return the plugin that a record came from."""
+        found = self._components.get(self._hook(type(record)), {}).get(record.name)
+        return found[1] if found is not None and found[0] == record else None
+
+    def resolve(self, record: Record) -> object:
+        """Import what a record stands for; `TargetError` says whose record it is."""
+        word = self._hooks[self._hook(type(record))][0].kind
+        owner = self.owner(record)
+        source = f" of {owner}" if owner is not None else ""
+        return loading.resolve(record.target, f"{word} {record.name!r}{source}")
+
+    def _hook(self, kind: str | type[Record]) -> str:
+        kinds: dict[object, str] = {}
+        for hook, (info, _) in self._hooks.items():
+            if info.role == "provider":
+                kinds |= {hook: hook, info.kind: hook, info.record: hook}
+        try:
+            return kinds[kind]
+        except KeyError:
+            words = [word for word in kinds if isinstance(word, str)]
+            hint = loading.did_you_mean(str(kind), words)
+            raise HookError(f"no plugin contributes anything called {kind!r}{hint}") from None
+
+    # ---------------------------------------------------------------- decisions
+
+    def decide(self, hook: str, argument: object) -> Any:
+        """Return the first answer to a decision hook, or None; for the hooks of plugins."""
+        self._ensure_loaded()
+        info = self._hooks[hook][0] if hook in self._hooks else None
+        if info is None or info.role != "decision":
+            raise HookError(
+                f"{hook!r} is no decision hook{loading.did_you_mean(hook, self._hooks)}"
+            )
+        caller = getattr(self._pluggy.hook, hook)
+        try:
+            return caller(**{info.takes[0]: argument})
+        except BaseException as error:
+            name = _blamed(error, caller.get_hookimpls())
+            if name is not None:
+                error.add_note(f"in {self._signed(name)}, hook {hook}")
+            raise
+
+    def select_backend(self, request: BackendRequest) -> str | None:
+        """Ask ``nnl_select_backend``."""
+        return cast("str | None", self.decide("nnl_select_backend", request))
+
+    def select_kernel(self, request: KernelRequest) -> KernelSource | None:
+        """Ask ``nnl_select_kernel``."""
+        return cast("KernelSource | None", self.decide("nnl_select_kernel", request))
+
+    def compile_graph(self, request: CompileRequest) -> Program:
+        """Ask ``nnl_compile_graph``."""
+        return cast("Program", self.decide("nnl_compile_graph", request))
+
+    def run_training(self, trainer: Trainer) -> TrainResult:
+        """Ask ``nnl_run_training``."""
+        return cast("TrainResult", self.decide("nnl_run_training", trainer))
+
+    def run_evaluation(self, evaluator: Evaluator) -> dict[str, float]:
+        """Ask ``nnl_run_evaluation``."""
+        return cast("dict[str, float]", self.decide("nnl_run_evaluation", evaluator))
+
+
+def _blamed(error: BaseException, implementations: Iterable[pluggy.HookImpl]) -> str | None:
+    """Return the plugin whose implementation is innermost in a traceback."""
+    by_code = {
+        getattr(inspect.unwrap(impl.function), "__code__", None): impl.plugin_name
+        for impl in implementations
+    }
+    name = None
+    traceback = error.__traceback__
+    while traceback is not None:
+        name = by_code.get(traceback.tb_frame.f_code, name)
+        traceback = traceback.tb_next
+    return name
+
+
+def _entry_for(plugin: object) -> PluginEntry:
+    if isinstance(plugin, Path):
+        return PluginEntry(plugin.stem, plugin=plugin, target=str(plugin))
+    kind = plugin if inspect.isclass(plugin) else type(plugin)
+    name = getattr(plugin, "name", None)
+    target = f"{kind.__module__}:{kind.__qualname__}"
+    return PluginEntry(name if isinstance(name, str) else target, plugin=plugin, target=target)
+
+
+def _warn(message: str) -> None:
+    warnings.warn(message, PluginWarning, stacklevel=2)

@@ -1,0 +1,239 @@
+"""A session: which plugins are in use, with which settings, and the events that they hear."""
+
+from __future__ import annotations
+
+import atexit
+import os
+import threading
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, TypeVar, cast
+
+from nnl_core.builtin import CorePlugin
+from nnl_core.errors import BackendError, ConfigurationError, PluginError
+from nnl_core.hooks import BackendRequest, BackendSpec, Plugin, SessionEnd, SessionStart
+from nnl_core.hooks.loading import describe, did_you_mean, resolve
+from nnl_core.hooks.manager import PluginManager
+from nnl_core.hooks.selection import Project, find_project, select
+
+if TYPE_CHECKING:
+    from pydantic import BaseModel
+
+    from nnl_core.graph.backend import Backend
+
+Model = TypeVar("Model", bound="BaseModel")
+
+
+class Session:
+    """Plugins in use and their settings; a ``with`` block makes it the current session.
+
+    ``plugins`` become active: names of installed ones, subclasses or instances of `Plugin`. All
+    other installed plugins are available: their components can be named. The environment variables
+    ``NNL_PLUGINS`` and its like are honoured, the project file only by `from_project`.
+
+    Raises a `NnlError` where a named or required plugin cannot be had, unless ``tolerant``.
+    """
+
+    def __init__(
+        self,
+        plugins: Iterable[str | Plugin | type[Plugin]] = (),
+        *,
+        project: Project | None = None,
+        command_line: Sequence[str] = (),
+        environment: Mapping[str, str] | None = None,
+        report: Callable[[str], None] | None = None,
+        discover: bool = True,
+        tolerant: bool = False,
+    ) -> None:
+        given = list(plugins)
+        names = [plugin for plugin in given if isinstance(plugin, str)]
+        local: list[object] = [plugin for plugin in given if not isinstance(plugin, str)]
+        if project is not None and (project.path.parent / "nnlfile.py").is_file():
+            local.append(project.path.parent / "nnlfile.py")
+        environment = os.environ if environment is None else environment
+        selection = select(project, environment, [*command_line, *names])
+        self.project = project
+        self.settings: Mapping[str, object] = {} if project is None else project.table
+        self.manager = PluginManager(selection, discover=discover, report=report)
+        self.manager.register(CorePlugin)
+        self.events = self.manager.events
+        self._tables = {} if project is None else project.plugin_tables()
+        self._models: dict[str, BaseModel] = {}
+        self._backends: dict[str, Backend] = {}
+        self._reasons: dict[str, str | None] = {}
+        self._depth = 0
+        # What nobody asked for is looked for when something unknown is named.
+        if local or self._tables or selection.named or selection.required or selection.strict:
+            self.manager.load(local)
+            if not tolerant:
+                self.check()
+
+    @classmethod
+    def from_project(
+        cls,
+        folder: Path | None = None,
+        *,
+        command_line: Sequence[str] = (),
+        report: Callable[[str], None] | None = None,
+        tolerant: bool = False,
+    ) -> Session:
+        """Make the session of the nearest project file, going upwards from a folder.
+
+        ``command_line`` holds the values of ``-p``. Without a project file only these and the
+        environment count.
+        """
+        return cls(
+            project=find_project(folder or Path.cwd()),
+            command_line=command_line,
+            report=report,
+            tolerant=tolerant,
+        )
+
+    def check(self) -> None:
+        """Raise where a plugin that must be there is not, or settings are for none."""
+        self.manager.check()
+        known = {entry.name for entry in self.manager.entries}
+        for name in self._tables.keys() - known - self.manager.selection.blocked:
+            raise ConfigurationError(
+                f"{self._where(name)}: plugin {name!r} is not installed{did_you_mean(name, known)}"
+            )
+
+    def __enter__(self) -> Session:
+        if self._depth == 0:
+            for entry in self.manager.entries:
+                if entry.name in self._tables and entry.state == "active":
+                    self._validated(entry.name)
+        _sessions.append(self)
+        self._depth += 1
+        try:
+            if self._depth == 1 and self.events.session_start is not None:
+                self.events.session_start(SessionStart(self, self.settings))
+        except BaseException:
+            self._leave()
+            raise
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        try:
+            if self._depth == 1 and self.events.session_end is not None:
+                self.events.session_end(SessionEnd(self, self.settings))
+        finally:
+            self._leave()
+
+    def _leave(self) -> None:
+        self._depth -= 1
+        last = max(place for place, session in enumerate(_sessions) if session is self)
+        del _sessions[last]
+
+    def listen(self, listener: object) -> AbstractContextManager[None]:
+        """Call an object's ``nnl_on_...`` methods inside a ``with`` block.
+
+        Raises `HookError` where it has none, or one that is not an event.
+        """
+        return self.manager.listen(listener)
+
+    # ---------------------------------------------------------------- settings
+
+    def plugin_settings(self, name: str, model: type[Model]) -> Model:
+        """Return a plugin's settings: its table in the project file as the model it declared.
+
+        Without such a table they are the model's defaults. Raises `ConfigurationError` where they
+        are wrong.
+        """
+        settings = self._validated(name)
+        if not isinstance(settings, model):
+            raise PluginError(f"plugin {name!r}: {settings!r} is no {model.__name__}")
+        return settings
+
+    def _validated(self, name: str) -> BaseModel:
+        if name not in self._models:
+            where = self._where(name)
+            if name not in {record.name for record in self.manager.collect("settings")}:
+                raise ConfigurationError(f"{where}: plugin {name!r} takes no settings")
+            model = self.manager.resolve(self.manager.component("settings", name))
+            from pydantic import BaseModel, ValidationError
+
+            if not isinstance(model, type) or not issubclass(model, BaseModel):
+                raise PluginError(
+                    f"the settings of plugin {name!r} are no pydantic model: {model!r}"
+                )
+            try:
+                self._models[name] = model.model_validate(self._tables.get(name, {}))
+            except ValidationError as error:
+                first = error.errors()[0]
+                key = ".".join(str(part) for part in first["loc"])
+                raise ConfigurationError(
+                    f"{where}: {key + ': ' if key else ''}{first['msg']}, not {first['input']!r}"
+                ) from error
+        return self._models[name]
+
+    def _where(self, name: str) -> str:
+        if self.project is None:
+            return f"settings of plugin {name!r}"
+        prefix = "tool.nnl." if self.project.path.name == "pyproject.toml" else ""
+        return f"{self.project.path.name} [{prefix}plugin.{name}]"
+
+    # ---------------------------------------------------------------- backends
+
+    def backend(self, name: str | None = None) -> Backend:
+        """Return a backend by name, or the default: of those that work here, what plugins select
+        or else the one of highest priority.
+
+        Raises `BackendError` with the probe's reason where it does not work here.
+        """
+        if name is None:
+            ranked = sorted(self.manager.collect(BackendSpec), key=lambda spec: -spec.priority)
+            working = [spec.name for spec in ranked if self.backend_problem(spec) is None]
+            if not working:
+                raise BackendError("no backend works here; `nnl info` says why")
+            name = self.manager.select_backend(BackendRequest(working)) or working[0]
+        if name not in self._backends:
+            record = self.manager.component(BackendSpec, name)
+            problem = self.backend_problem(record)
+            if problem is not None:
+                raise BackendError(f"backend {name!r} cannot be used here: {problem}")
+            factory = cast("Callable[[], Backend]", self.manager.resolve(record))
+            self._backends[name] = factory()
+        return self._backends[name]
+
+    def backend_problem(self, record: BackendSpec) -> str | None:
+        """Return why a backend does not work here, or ``None``; its probe is asked once."""
+        if record.name not in self._reasons:
+            reason: str | None = None
+            if record.probe:
+                try:
+                    probe = resolve(record.probe, f"probe of backend {record.name!r}")
+                    reason = cast("Callable[[], str | None]", probe)()
+                except Exception as error:
+                    reason = describe(error)
+            self._reasons[record.name] = reason
+        return self._reasons[record.name]
+
+
+_sessions: list[Session] = []
+_creation = threading.Lock()
+
+
+def current_session() -> Session:
+    """Return the session of the innermost ``with`` block, else the default one.
+
+    The default session is made when first asked for. It uses no plugins but the core's own, unless
+    the environment names some.
+    """
+    return _sessions[-1] if _sessions else _default_session()
+
+
+def _default_session() -> Session:
+    with _creation:
+        if not _sessions:
+            session = Session()
+            session.__enter__()
+            atexit.register(session.__exit__, None, None, None)
+        return _sessions[-1]
