@@ -14,13 +14,13 @@ from nnl_core.errors import HookError
 if TYPE_CHECKING:
     from nnl_core.training import Checkpoint, Evaluator, Trainer
 
-    from nnl_core.graph.backend import Backend, Buffer
+    from nnl_core.graph.backend import Buffer
     from nnl_core.graph.ir import Graph
     from nnl_core.graph.node import Node
     from nnl_core.graph.operator import Operator
     from nnl_core.graph.program import Program
     from nnl_core.graph.spec import Spec
-    from nnl_core.graph.variable import Parameter
+    from nnl_core.graph.variable import Variable
     from nnl_core.session import Session
 
 
@@ -252,7 +252,7 @@ class UpdateEnd(Event):
 
     __slots__ = ("parameters", "step", "trainer")
 
-    def __init__(self, trainer: Trainer, step: int, parameters: Mapping[str, Parameter]) -> None:
+    def __init__(self, trainer: Trainer, step: int, parameters: Mapping[str, Variable]) -> None:
         self.trainer = trainer
         self.step = step
         self.parameters = parameters
@@ -341,16 +341,6 @@ class KernelRequest(Event):
         self.backend = backend
         self.inputs = inputs
         self.attributes = attributes
-
-
-class CompileRequest(Event):
-    """Turn an optimised graph into a program for a backend."""
-
-    __slots__ = ("backend", "graph")
-
-    def __init__(self, graph: Graph, backend: Backend) -> None:
-        self.graph = graph
-        self.backend = backend
 
 
 # ---------------------------------------------------------------- the table

@@ -13,6 +13,7 @@ import time
 import warnings
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, cast, overload
 
@@ -38,10 +39,12 @@ if TYPE_CHECKING:
     from nnl_core.training import Evaluator, Trainer, TrainResult
 
     from nnl_core.graph.operator import KernelSource
-    from nnl_core.graph.program import Program
-    from nnl_core.hooks.events import BackendRequest, CompileRequest, KernelRequest
+    from nnl_core.graph.program import Program, Request
+    from nnl_core.hooks.events import BackendRequest, KernelRequest
 
 GROUP = "nnl.plugins"
+_REWRITES = {"nnl_graph_passes", "nnl_compile_graph", "nnl_select_kernel", "nnl_kernels"}
+_versions = count(1)
 State = Literal["active", "available", "disabled", "failed"]
 R = TypeVar("R", bound=Record)
 
@@ -138,6 +141,8 @@ class PluginManager:
         self._components: dict[str, dict[str, tuple[Record, PluginEntry]]] = {}
         self._listeners: list[object] = []
         self._heard: set[tuple[int, str]] = set()
+        self._rewriters: list[object] = []
+        self.graph_version = 0
         self._add_hookspecs(Plugin, None)
 
     # ---------------------------------------------------------------- loading
@@ -476,6 +481,16 @@ class PluginManager:
                 if hook.endswith("_end"):
                     functions.reverse()
                 vars(self.events)[attribute_of(hook)] = compile_listeners(functions)
+        rewriters = [
+            entry.plugin
+            for entry in self.entries
+            if entry.state == "active"
+            and entry.name != "core"
+            and not _REWRITES.isdisjoint(entry.hooks)
+        ]
+        if rewriters != self._rewriters:
+            self._rewriters = rewriters
+            self.graph_version = next(_versions) if rewriters else 0
 
     def _implementers(self, hook: str) -> list[tuple[object, Callable[..., object], str]]:
         """Return who implements a hook, in calling order, with the note for its exceptions."""
@@ -518,19 +533,23 @@ class PluginManager:
     # ---------------------------------------------------------------- components
 
     @overload
-    def collect(self, kind: type[R]) -> tuple[R, ...]: ...
+    def collect(self, kind: type[R], *, only_active: bool = False) -> tuple[R, ...]: ...
 
     @overload
-    def collect(self, kind: str) -> tuple[Record, ...]: ...
+    def collect(self, kind: str, *, only_active: bool = False) -> tuple[Record, ...]: ...
 
-    def collect(self, kind: str | type[Record]) -> tuple[Record, ...]:
+    def collect(self, kind: str | type[Record], *, only_active: bool = False) -> tuple[Record, ...]:
         """Return all records of one kind, in the order of the plugins.
 
         ``kind`` is a record type (``SolverSpec``), its word (``"solver"``) or its hook
         (``"nnl_solvers"``).
         """
         self._ensure_loaded()
-        return tuple(record for record, _ in self._components.get(self._hook(kind), {}).values())
+        return tuple(
+            record
+            for record, owner in self._components.get(self._hook(kind), {}).values()
+            if owner.state == "active" or not only_active
+        )
 
     @overload
     def component(self, kind: type[R], name: str) -> R: ...
@@ -616,7 +635,7 @@ class PluginManager:
         """Ask ``nnl_select_kernel``."""
         return cast("KernelSource | None", self.decide("nnl_select_kernel", request))
 
-    def compile_graph(self, request: CompileRequest) -> Program:
+    def compile_graph(self, request: Request) -> Program:
         """Ask ``nnl_compile_graph``."""
         return cast("Program", self.decide("nnl_compile_graph", request))
 
