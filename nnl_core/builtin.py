@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from nnl_core.hooks import (
     BackendSpec,
     CommandSpec,
+    CompileRequest,
     DataSourceSpec,
     FileFormatSpec,
     InitializerSpec,
@@ -25,7 +26,7 @@ from nnl_core.hooks import (
 if TYPE_CHECKING:
     from nnl_core.training import Evaluator, Trainer, TrainResult
 
-    from nnl_core.graph.program import Program, Request
+    from nnl_core.graph.program import Program
 
 BACKENDS = (
     BackendSpec(
@@ -98,11 +99,9 @@ class CorePlugin(Plugin):
         return FILE_FORMATS
 
     @hookimpl(trylast=True)
-    def nnl_compile_graph(self, request: Request) -> Program | None:
-        """Run the passes and let the backend compile the graph."""
-        from nnl_core.graph.program import default_compile
-
-        return default_compile(request)
+    def nnl_compile_graph(self, request: CompileRequest) -> Program | None:
+        """Let the backend compile the graph."""
+        return request.backend.compile(request.graph)
 
     @hookimpl(trylast=True)
     def nnl_run_training(self, trainer: Trainer) -> TrainResult | None:

@@ -8,14 +8,12 @@ of itself is checked when it is loaded, so that it is in as a whole or not at al
 from __future__ import annotations
 
 import inspect
-import re
 import time
 import warnings
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from itertools import count
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypeVar, cast, overload
+from typing import TYPE_CHECKING, Any, cast
 
 import pluggy
 
@@ -27,78 +25,22 @@ from nnl_core.errors import (
     PluginLoadError,
     PluginVersionError,
     PluginWarning,
-    UnknownComponentError,
 )
 from nnl_core.hooks import checks, loading, versions
+from nnl_core.hooks.components import Components
+from nnl_core.hooks.entry import PluginEntry, State, entry_for
 from nnl_core.hooks.events import EventTable, PluginRegistered, attribute_of, compile_listeners
-from nnl_core.hooks.records import Record
 from nnl_core.hooks.selection import Selection
-from nnl_core.hooks.specs import HookInfo, Plugin
+from nnl_core.hooks.specs import Plugin
 
 if TYPE_CHECKING:
     from nnl_core.training import Evaluator, Trainer, TrainResult
 
     from nnl_core.graph.operator import KernelSource
-    from nnl_core.graph.program import Program, Request
-    from nnl_core.hooks.events import BackendRequest, KernelRequest
+    from nnl_core.graph.program import Program
+    from nnl_core.hooks.events import BackendRequest, CompileRequest, KernelRequest
 
 GROUP = "nnl.plugins"
-_REWRITES = {"nnl_graph_passes", "nnl_compile_graph", "nnl_select_kernel", "nnl_kernels"}
-_versions = count(1)
-State = Literal["active", "available", "disabled", "failed"]
-R = TypeVar("R", bound=Record)
-
-
-class PluginEntry:
-    """What is known of one plugin, working or not: a row of ``nnl plugins``.
-
-    ``plugin`` is first what was given (a class, a file), then the instance whose hooks are called.
-    ``cause`` says why it is disabled or failed, ``error`` is what `PluginManager.check` raises.
-    """
-
-    def __init__(
-        self,
-        name: str,
-        *,
-        plugin: object = None,
-        target: str = "",
-        distribution: str = "",
-        version: str = "",
-        summary: str = "",
-        requirements: tuple[str, ...] = (),
-    ) -> None:
-        self.name = name
-        self.plugin = plugin
-        self.target = target
-        self.distribution = distribution
-        self.version = version
-        self.summary = summary
-        self.requirements = requirements
-        self.state: State = "disabled"
-        self.cause = ""
-        self.error: PluginError | None = None
-        self.is_fatal = False
-        self.import_ms = 0.0
-        self.hooks: tuple[str, ...] = ()
-
-    def __str__(self) -> str:
-        origin = " ".join(part for part in (self.distribution, self.version) if part)
-        return f"plugin {self.name!r}" + (f" ({origin})" if origin else "")
-
-    @property
-    def is_loaded(self) -> bool:
-        """Whether its components can be named."""
-        return self.state in ("active", "available")
-
-    @property
-    def api(self) -> str:
-        """The hook interface it was written for, once loaded."""
-        return str(getattr(self.plugin, "api", "")) if self.is_loaded else ""
-
-    @property
-    def requires(self) -> tuple[str, ...]:
-        """The plugins without which it cannot work, once loaded."""
-        return tuple(getattr(self.plugin, "requires", ())) if self.is_loaded else ()
 
 
 class _Pluggy(pluggy.PluginManager):
@@ -115,7 +57,7 @@ class _Pluggy(pluggy.PluginManager):
         return cast(pluggy.HookimplOpts, checks.options_of(plugin, name))
 
 
-class PluginManager:
+class PluginManager(Components):
     """Loads the selected plugins and answers for them.
 
     Installed plugins are looked for by `load`, or when something unknown is named. ``report``
@@ -130,19 +72,17 @@ class PluginManager:
         discover: bool = True,
         report: Callable[[str], None] | None = None,
     ) -> None:
+        super().__init__()
         self.events = EventTable()
-        self.entries: list[PluginEntry] = []
         self.selection = selection or Selection()
+        self.generation = 0  # grows whenever plugins or listeners come or go
         self._report = report or _warn
         self._discover = discover
         self._is_loaded = False
         self._pluggy = _Pluggy("nnl")
-        self._hooks: dict[str, tuple[HookInfo, PluginEntry | None]] = {}
-        self._components: dict[str, dict[str, tuple[Record, PluginEntry]]] = {}
         self._listeners: list[object] = []
+        self.generation = 0  # counts changes, so that what is made from the plugins can follow
         self._heard: set[tuple[int, str]] = set()
-        self._rewriters: list[object] = []
-        self.graph_version = 0
         self._add_hookspecs(Plugin, None)
 
     # ---------------------------------------------------------------- loading
@@ -152,7 +92,7 @@ class PluginManager:
 
         Raises a `PluginError`, and leaves no trace of the plugin, where it is not acceptable.
         """
-        entry = _entry_for(plugin)
+        entry = entry_for(plugin)
         if self.entry(entry.name) is not None:
             raise PluginConflictError(f"a plugin named {entry.name!r} is already registered")
         self.entries.append(entry)
@@ -169,7 +109,7 @@ class PluginManager:
         """
         self._is_loaded = True
         selection = self.selection
-        given = [_entry_for(plugin) for plugin in local]
+        given = [entry_for(plugin) for plugin in local]
         for entry in given:
             entry.is_fatal = not isinstance(entry.plugin, Path)  # a program's own must work
         found = [*given, *(self._installed() if self._discover else ())]
@@ -357,7 +297,7 @@ class PluginManager:
         entry.state, entry.cause = state, cause
         if entry.plugin is not None and self._pluggy.is_registered(entry.plugin):
             self._pluggy.unregister(entry.plugin)
-        for components in self._components.values():
+        for components in self._records.values():
             for name in [name for name, (_, owner) in components.items() if owner is entry]:
                 del components[name]
         for hook in [hook for hook, (_, owner) in self._hooks.items() if owner is entry]:
@@ -437,7 +377,7 @@ class PluginManager:
         for hook, (info, _) in self._hooks.items():
             if info.role != "provider" or hook not in entry.hooks:
                 continue
-            known = self._components.setdefault(hook, {})
+            known = self._records.setdefault(hook, {})
             for record in checks.records(entry.plugin, hook, info):
                 if record.name in known:
                     raise PluginConflictError(
@@ -475,22 +415,17 @@ class PluginManager:
 
     def _compile(self) -> None:
         """Bring the event table up to date."""
+        self.generation += 1
         for hook, (info, _) in self._hooks.items():
             if info.role == "event" or info.exclusive:
                 functions = [(function, note) for _, function, note in self._implementers(hook)]
                 if hook.endswith("_end"):
                     functions.reverse()
                 vars(self.events)[attribute_of(hook)] = compile_listeners(functions)
-        rewriters = [
-            entry.plugin
-            for entry in self.entries
-            if entry.state == "active"
-            and entry.name != "core"
-            and not _REWRITES.isdisjoint(entry.hooks)
-        ]
-        if rewriters != self._rewriters:
-            self._rewriters = rewriters
-            self.graph_version = next(_versions) if rewriters else 0
+
+    def implements(self, hook: str) -> bool:
+        """Whether an active plugin implements a hook."""
+        return bool(getattr(self._pluggy.hook, hook).get_hookimpls())
 
     def _implementers(self, hook: str) -> list[tuple[object, Callable[..., object], str]]:
         """Return who implements a hook, in calling order, with the note for its exceptions."""
@@ -530,84 +465,6 @@ class PluginManager:
                     self._compile()
                     break
 
-    # ---------------------------------------------------------------- components
-
-    @overload
-    def collect(self, kind: type[R], *, only_active: bool = False) -> tuple[R, ...]: ...
-
-    @overload
-    def collect(self, kind: str, *, only_active: bool = False) -> tuple[Record, ...]: ...
-
-    def collect(self, kind: str | type[Record], *, only_active: bool = False) -> tuple[Record, ...]:
-        """Return all records of one kind, in the order of the plugins.
-
-        ``kind`` is a record type (``SolverSpec``), its word (``"solver"``) or its hook
-        (``"nnl_solvers"``).
-        """
-        self._ensure_loaded()
-        return tuple(
-            record
-            for record, owner in self._components.get(self._hook(kind), {}).values()
-            if owner.state == "active" or not only_active
-        )
-
-    @overload
-    def component(self, kind: type[R], name: str) -> R: ...
-
-    @overload
-    def component(self, kind: str, name: str) -> Record: ...
-
-    def component(self, kind: str | type[Record], name: str) -> Record:
-        """Return the record of one component. The core's own need no other plugin to be loaded.
-
-        Raises `UnknownComponentError` with the nearest names, and the plugins that failed.
-        """
-        hook = self._hook(kind)
-        if name not in self._components.get(hook, {}):
-            self._ensure_loaded()
-        known = self._components.get(hook, {})
-        if name in known:
-            return known[name][0]
-        word = self._hooks[hook][0].kind
-        raise UnknownComponentError(f"unknown {word} {name!r}{self._advice(name, known)}")
-
-    def _advice(self, name: str, known: Iterable[str]) -> str:
-        advice = loading.did_you_mean(name, known)
-        if not advice and known:
-            advice = f"; known: {', '.join(sorted(known))}"
-        for entry in self.entries:
-            is_its_own = re.split(r"::|\.|:", name)[0] == entry.name
-            if entry.state == "failed":
-                verb = "which would provide it," if is_its_own else "which may provide it,"
-                advice += f"; {entry}, {verb} failed: {entry.cause}"
-            elif entry.state == "disabled" and is_its_own:
-                advice += f"; {entry} is disabled: {entry.cause}"
-        return advice
-
-    def owner(self, record: Record) -> PluginEntry | None:
-        """Return the plugin that a record came from."""
-        found = self._components.get(self._hook(type(record)), {}).get(record.name)
-        return found[1] if found is not None and found[0] == record else None
-
-    def resolve(self, record: Record) -> object:
-        """Import what a record stands for; `TargetError` says whose record it is."""
-        word = self._hooks[self._hook(type(record))][0].kind
-        owner = self.owner(record)
-        source = f" of {owner}" if owner is not None else ""
-        return loading.resolve(record.target, f"{word} {record.name!r}{source}")
-
-    def _hook(self, kind: str | type[Record]) -> str:
-        kinds: dict[object, str] = {}
-        for hook, (info, _) in self._hooks.items():
-            if info.role == "provider":
-                kinds |= {hook: hook, info.kind: hook, info.record: hook}
-        try:
-            return kinds[kind]
-        except KeyError:
-            words = [word for word in kinds if isinstance(word, str)]
-            hint = loading.did_you_mean(str(kind), words)
-            raise HookError(f"no plugin contributes anything called {kind!r}{hint}") from None
-
     # ---------------------------------------------------------------- decisions
 
     def decide(self, hook: str, argument: object) -> Any:
@@ -635,7 +492,7 @@ class PluginManager:
         """Ask ``nnl_select_kernel``."""
         return cast("KernelSource | None", self.decide("nnl_select_kernel", request))
 
-    def compile_graph(self, request: Request) -> Program:
+    def compile_graph(self, request: CompileRequest) -> Program:
         """Ask ``nnl_compile_graph``."""
         return cast("Program", self.decide("nnl_compile_graph", request))
 
@@ -662,14 +519,6 @@ def _blamed(error: BaseException, implementations: Iterable[pluggy.HookImpl]) ->
     return name
 
 
-def _entry_for(plugin: object) -> PluginEntry:
-    if isinstance(plugin, Path):
-        return PluginEntry(plugin.stem, plugin=plugin, target=str(plugin))
-    kind = plugin if inspect.isclass(plugin) else type(plugin)
-    name = getattr(plugin, "name", None)
-    target = f"{kind.__module__}:{kind.__qualname__}"
-    return PluginEntry(name if isinstance(name, str) else target, plugin=plugin, target=target)
-
-
 def _warn(message: str) -> None:
-    warnings.warn(message, PluginWarning, stacklevel=2)
+    # From load, whoever asked for it: the place in the engine tells nobody anything.
+    warnings.warn(message, PluginWarning, stacklevel=4)

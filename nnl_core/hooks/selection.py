@@ -92,11 +92,13 @@ def select(
     project: Project | None,
     environment: Mapping[str, str],
     command_line: Sequence[str] = (),
+    plugins: Sequence[str] = (),
 ) -> Selection:
-    """Merge what the project file, the environment and the command line (``-p`` values) ask for.
+    """Merge what the project file, the environment, the command line and the program ask for.
 
-    For each plugin the last of these three that mentions it counts. A file or an environment that
-    both names and disables a plugin disables it; on the command line the last word counts.
+    ``command_line`` holds the values of ``-p``, ``plugins`` what the program names itself. For each
+    plugin the last of the four that mentions it counts. A file or an environment that both names
+    and disables a plugin disables it; on the command line the last word counts.
     """
     verdicts: dict[str, tuple[bool, str]] = {}
 
@@ -112,6 +114,7 @@ def select(
     for value in command_line:
         name = value.removeprefix("no:")
         say([name], name == value, f"-p {value}")
+    say(plugins, True, "the program")
     return Selection(
         named=tuple(name for name, (wanted, _) in verdicts.items() if wanted),
         blocked=frozenset(name for name, (wanted, _) in verdicts.items() if not wanted),
