@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 from nnl_core.hooks import (
     BackendSpec,
     CommandSpec,
-    CompileRequest,
     DataSourceSpec,
     FileFormatSpec,
     InitializerSpec,
@@ -26,7 +25,7 @@ from nnl_core.hooks import (
 if TYPE_CHECKING:
     from nnl_core.training import Evaluator, Trainer, TrainResult
 
-    from nnl_core.graph.program import Program
+    from nnl_core.graph.program import Program, Request
 
 BACKENDS = (
     BackendSpec(
@@ -99,9 +98,11 @@ class CorePlugin(Plugin):
         return FILE_FORMATS
 
     @hookimpl(trylast=True)
-    def nnl_compile_graph(self, request: CompileRequest) -> Program | None:
-        """Let the backend compile the graph."""
-        return request.backend.compile(request.graph)
+    def nnl_compile_graph(self, request: Request) -> Program | None:
+        """Run the passes and let the backend compile the graph."""
+        from nnl_core.graph.program import default_compile
+
+        return default_compile(request)
 
     @hookimpl(trylast=True)
     def nnl_run_training(self, trainer: Trainer) -> TrainResult | None:

@@ -16,6 +16,10 @@ from nnl_core.errors import BackendError, ConfigurationError, PluginError
 from nnl_core.hooks import (
     BackendRequest,
     BackendSpec,
+    GraphCompiled,
+    KernelSet,
+    OperatorSet,
+    PassSpec,
     Plugin,
     SessionEnd,
     SessionStart,
@@ -28,6 +32,9 @@ if TYPE_CHECKING:
     from pydantic import BaseModel
 
     from nnl_core.graph.backend import Backend
+    from nnl_core.graph.ir import Graph
+    from nnl_core.graph.passes import Pass
+    from nnl_core.graph.program import Program, Request
 
 Model = TypeVar("Model", bound="BaseModel")
 
@@ -186,6 +193,36 @@ class Session:
         prefix = "tool.nnl." if self.project.path.name == "pyproject.toml" else ""
         return f"{self.project.path.name} [{prefix}plugin.{name}]"
 
+    # ---------------------------------------------------------------- operators and graphs
+
+    @property
+    def graph_version(self) -> int:
+        """A number that changes with what plugins do to graphs: programs are cached by it."""
+        return self.manager.graph_version
+
+    def load_operators(self, namespace: str) -> None:
+        """Import the operators of a namespace, if a plugin provides it."""
+        known = {record.name: record for record in self.manager.collect(OperatorSet)}
+        if namespace in known:
+            self.manager.resolve(known[namespace])
+
+    def graph_passes(self) -> dict[str, tuple[Pass, ...]]:
+        """Return the graph passes of active plugins by stage."""
+        passes: dict[str, tuple[Pass, ...]] = {}
+        for record in self.manager.collect(PassSpec, only_active=True):
+            single = cast("Pass", self.manager.resolve(record))
+            passes[record.stage] = (*passes.get(record.stage, ()), single)
+        return passes
+
+    def compile_graph(self, request: Request) -> Program:
+        """Compile a graph: the plugins' way, or else the core's."""
+        return self.manager.compile_graph(request)
+
+    def graph_compiled(self, graph: Graph, program: Program, passes: Sequence[str]) -> None:
+        """Tell the listeners of a compiled graph."""
+        if self.events.graph_compiled is not None:
+            self.events.graph_compiled(GraphCompiled(graph, program, passes))
+
     # ---------------------------------------------------------------- backends
 
     def backend(self, name: str | None = None) -> Backend:
@@ -207,6 +244,9 @@ class Session:
                 raise BackendError(f"backend {name!r} cannot be used here: {problem}")
             factory = cast("Callable[[], Backend]", self.manager.resolve(record))
             self._backends[name] = factory()
+            for kernels in self.manager.collect(KernelSet, only_active=True):
+                if kernels.backend == name:
+                    self.manager.resolve(kernels)
         return self._backends[name]
 
     def backend_problem(self, record: BackendSpec) -> str | None:

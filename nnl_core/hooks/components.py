@@ -27,19 +27,23 @@ class Components:
         """Look for installed plugins, where that has not been done."""
 
     @overload
-    def collect(self, kind: type[R]) -> tuple[R, ...]: ...
+    def collect(self, kind: type[R], *, only_active: bool = False) -> tuple[R, ...]: ...
 
     @overload
-    def collect(self, kind: str) -> tuple[Record, ...]: ...
+    def collect(self, kind: str, *, only_active: bool = False) -> tuple[Record, ...]: ...
 
-    def collect(self, kind: str | type[Record]) -> tuple[Record, ...]:
+    def collect(self, kind: str | type[Record], *, only_active: bool = False) -> tuple[Record, ...]:
         """Return all records of one kind, in the order of the plugins.
 
         ``kind`` is a record type (``SolverSpec``), its word (``"solver"``) or its hook
         (``"nnl_solvers"``).
         """
         self._ensure_loaded()
-        return tuple(record for record, _ in self._records.get(self._hook(kind), {}).values())
+        return tuple(
+            record
+            for record, owner in self._records.get(self._hook(kind), {}).values()
+            if owner.state == "active" or not only_active
+        )
 
     @overload
     def component(self, kind: type[R], name: str) -> R: ...

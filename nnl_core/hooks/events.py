@@ -14,7 +14,7 @@ from nnl_core.errors import HookError
 if TYPE_CHECKING:
     from nnl_core.training import Checkpoint, Evaluator, Trainer
 
-    from nnl_core.graph.backend import Backend, Buffer
+    from nnl_core.graph.backend import Buffer
     from nnl_core.graph.ir import Graph
     from nnl_core.graph.node import Node
     from nnl_core.graph.operator import Operator
@@ -341,16 +341,6 @@ class KernelRequest(Event):
         self.backend = backend
         self.inputs = inputs
         self.attributes = attributes
-
-
-class CompileRequest(Event):
-    """Turn an optimised graph into a program for a backend."""
-
-    __slots__ = ("backend", "graph")
-
-    def __init__(self, graph: Graph, backend: Backend) -> None:
-        self.graph = graph
-        self.backend = backend
 
 
 # ---------------------------------------------------------------- the table

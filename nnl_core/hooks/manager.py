@@ -12,6 +12,7 @@ import time
 import warnings
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -37,10 +38,12 @@ if TYPE_CHECKING:
     from nnl_core.training import Evaluator, Trainer, TrainResult
 
     from nnl_core.graph.operator import KernelSource
-    from nnl_core.graph.program import Program
-    from nnl_core.hooks.events import BackendRequest, CompileRequest, KernelRequest
+    from nnl_core.graph.program import Program, Request
+    from nnl_core.hooks.events import BackendRequest, KernelRequest
 
 GROUP = "nnl.plugins"
+_REWRITES = {"nnl_graph_passes", "nnl_compile_graph", "nnl_select_kernel", "nnl_kernels"}
+_versions = count(1)  # of the sets of plugins that have to do with graphs, in this process
 
 
 class _Pluggy(pluggy.PluginManager):
@@ -75,7 +78,8 @@ class PluginManager(Components):
         super().__init__()
         self.events = EventTable()
         self.selection = selection or Selection()
-        self.generation = 0  # grows whenever plugins or listeners come or go
+        self.graph_version = 0
+        self._rewriters: list[object] = []
         self._report = report or _warn
         self._discover = discover
         self._is_loaded = False
@@ -415,17 +419,22 @@ class PluginManager(Components):
 
     def _compile(self) -> None:
         """Bring the event table up to date."""
-        self.generation += 1
         for hook, (info, _) in self._hooks.items():
             if info.role == "event" or info.exclusive:
                 functions = [(function, note) for _, function, note in self._implementers(hook)]
                 if hook.endswith("_end"):
                     functions.reverse()
                 vars(self.events)[attribute_of(hook)] = compile_listeners(functions)
-
-    def implements(self, hook: str) -> bool:
-        """Whether an active plugin implements a hook."""
-        return bool(getattr(self._pluggy.hook, hook).get_hookimpls())
+        rewriters = [
+            entry.plugin
+            for entry in self.entries
+            if entry.state == "active"
+            and entry.name != "core"
+            and not _REWRITES.isdisjoint(entry.hooks)
+        ]
+        if rewriters != self._rewriters:
+            self._rewriters = rewriters
+            self.graph_version = next(_versions) if rewriters else 0
 
     def _implementers(self, hook: str) -> list[tuple[object, Callable[..., object], str]]:
         """Return who implements a hook, in calling order, with the note for its exceptions."""
@@ -492,7 +501,7 @@ class PluginManager(Components):
         """Ask ``nnl_select_kernel``."""
         return cast("KernelSource | None", self.decide("nnl_select_kernel", request))
 
-    def compile_graph(self, request: CompileRequest) -> Program:
+    def compile_graph(self, request: Request) -> Program:
         """Ask ``nnl_compile_graph``."""
         return cast("Program", self.decide("nnl_compile_graph", request))
 

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from nnl_core.training import Evaluator, Trainer, TrainResult
 
     from nnl_core.graph.operator import KernelSource
-    from nnl_core.graph.program import Program
+    from nnl_core.graph.program import Program, Request
 
 API = "1.0"
 """Version of the hook interface: the minor grows with additions, the major with removals."""
@@ -272,7 +272,7 @@ class Plugin:
         return None
 
     @decision("B", wrappers=True)
-    def nnl_compile_graph(self, request: events.CompileRequest) -> Program | None:
+    def nnl_compile_graph(self, request: Request) -> Program | None:
         """Compile a graph.
 
         Once a compilation (B). The core lets the backend compile it. Wrappers are allowed.
