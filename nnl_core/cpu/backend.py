@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -11,6 +11,7 @@ import numpy as np
 from nnl_core.cpu.program import NumpyProgram
 from nnl_core.errors import NnlError, OperatorError
 from nnl_core.graph.ir import Graph
+from nnl_core.graph.kernels import select_kernel
 from nnl_core.graph.operator import Array, Operator
 from nnl_core.graph.spec import Spec
 
@@ -49,7 +50,8 @@ class NumpyBackend:
         outputs: Sequence[Spec],
     ) -> tuple[Array, ...]:
         """Run one operator now."""
-        kernel = kernel_of(operator)
+        specs = tuple(None if array is None else Spec.of(array) for array in inputs)
+        kernel = select_kernel(operator, "numpy", specs, attributes)
         try:
             with np.errstate(all="ignore"):
                 if kernel is None:
@@ -66,19 +68,11 @@ class NumpyBackend:
                 f"operator {operator.name!r} failed on inputs {shapes}: {error}"
             ) from error
         results = result if isinstance(result, tuple) else (result,)
-        return tuple(
-            _as_spec(array, spec) for array, spec in zip(results, outputs, strict=True)
-        )
+        return tuple(_as_spec(array, spec) for array, spec in zip(results, outputs, strict=True))
 
     def compile(self, graph: Graph) -> NumpyProgram:
         """Plan memory and bind a NumPy kernel to each instruction."""
         return NumpyProgram(graph)
-
-
-def kernel_of(operator: Operator) -> Callable[..., Any] | None:
-    """Return the operator's NumPy kernel, or ``None`` where the reference serves."""
-    kernel = operator.kernels.get("numpy")
-    return kernel if callable(kernel) else None
 
 
 def _as_spec(result: Any, spec: Spec) -> Array:

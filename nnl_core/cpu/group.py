@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from nnl_core.graph.ir import Instruction
+from nnl_core.graph.ir import ABSENT, Instruction
+from nnl_core.graph.kernels import select_kernel
 from nnl_core.graph.operator import Array
 from nnl_core.graph.passes.memory import MemoryPlan
 from nnl_core.graph.spec import Spec
@@ -30,11 +31,12 @@ def compile_group(
     block_rows = max(1, min(rows, BLOCK // row_size)) if shape else 1
     inside = [v for m in group.members for v in m.outputs if v not in group.outputs]
     scratch = {value: _empty(specs[value], block_rows) for value in inside}
-    calls = [_call(member) for member in group.members]
+    calls = [_call(member, specs) for member in group.members]
     sliced = [
         value
         for value in (*group.inputs, *group.outputs)
-        if specs[value].shape and len(specs[value].shape) == len(shape)
+        if specs[value].shape
+        and len(specs[value].shape) == len(shape)
         and specs[value].shape[0] == rows
     ]
     if rows <= block_rows:
@@ -68,12 +70,13 @@ def _empty(spec: Spec, rows: int) -> Array:
     return np.empty(shape, spec.dtype)
 
 
-def _call(member: Instruction) -> Callable[[Slots], None]:
+def _call(member: Instruction, specs: list[Spec]) -> Callable[[Slots], None]:
     operator = member.operator
     assert operator is not None
     inputs, output, attributes = member.inputs, member.outputs[0], member.attributes
-    kernel = operator.kernels.get("numpy")
-    if not callable(kernel):
+    given = [None if v == ABSENT else specs[v] for v in inputs]
+    kernel = select_kernel(operator, "numpy", given, attributes)
+    if kernel is None:
         reference = operator.reference
 
         def copied(slots: Slots) -> None:

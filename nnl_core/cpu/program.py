@@ -10,6 +10,7 @@ import numpy as np
 from nnl_core.cpu.group import compile_group
 from nnl_core.errors import NnlError, OperatorError
 from nnl_core.graph.ir import ABSENT, Graph, Instruction
+from nnl_core.graph.kernels import select_kernel
 from nnl_core.graph.operator import Array, Operator
 from nnl_core.graph.passes.memory import plan_memory
 from nnl_core.graph.program import Observer
@@ -98,9 +99,7 @@ class NumpyProgram:
             slots[value] = array
         for value, offset in plan.offsets.items():
             spec = specs[value]
-            slots[value] = (
-                arena[offset : offset + spec.nbytes].view(spec.dtype).reshape(spec.shape)
-            )
+            slots[value] = arena[offset : offset + spec.nbytes].view(spec.dtype).reshape(spec.shape)
         return slots
 
     def _compile(self, instruction: Instruction) -> Step:
@@ -113,8 +112,10 @@ class NumpyProgram:
         attributes = instruction.attributes
         if output in self.plan.viewed:
             return _view_step(operator, inputs, output, attributes)
-        kernel = operator.kernels.get("numpy")
-        if callable(kernel):
+        specs = self.graph.specs
+        given = [None if v == ABSENT else specs[v] for v in inputs]
+        kernel = select_kernel(operator, "numpy", given, attributes)
+        if kernel is not None:
             return _kernel_step(operator, kernel, inputs, instruction.outputs, attributes)
         return _reference_step(operator, inputs, instruction.outputs, attributes)
 
@@ -192,6 +193,3 @@ def _named(step: Step, operator: Operator) -> Step:
             raise OperatorError(f"operator {operator.name!r} failed: {error}") from error
 
     return named
-
-
-__all__ = ["ABSENT", "NumpyProgram"]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Self
 
@@ -75,10 +75,11 @@ class DataView(np.ndarray):
     def __array_function__(
         self,
         function: Callable[..., Any],
-        types: Sequence[type],
-        arguments: Sequence[Any],
+        types: Iterable[type],
+        arguments: Iterable[Any],
         keywords: Mapping[str, Any],
     ) -> Any:
+        arguments = tuple(arguments)
         if function in _FILLING_FUNCTIONS:
             target = arguments[0] if arguments else None
             result = super().__array_function__(function, types, arguments, keywords)
@@ -93,7 +94,7 @@ class DataView(np.ndarray):
     def __reduce__(self) -> str | tuple[Any, ...]:
         return self.view(np.ndarray).copy().__reduce__()
 
-    def __deepcopy__(self, memo: dict[int, Any] | None, /) -> npt.NDArray[Any]:
+    def __deepcopy__(self, memo: dict[int, Any] | None, /) -> Any:
         return self.view(np.ndarray).copy()
 
     def copy(self, order: Any = "C") -> Any:

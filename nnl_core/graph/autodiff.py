@@ -41,7 +41,8 @@ def grad(
     outputs, inputs
         a variable, or several
     grad_outputs
-        what the gradient starts from: ``None`` for ones, or one array, number or variable per output
+        what the gradient starts from: ``None`` for ones, or an array, number or variable
+        for each output
     allow_unused
         whether an input that no output depends on has gradient zero instead of raising
 
@@ -80,7 +81,10 @@ def _seeds(outputs: list[Variable], given: Any) -> list[Variable]:
         given = [given]
     if len(given) != len(outputs):
         raise GraphError(f"{len(given)} grad_outputs were given for {len(outputs)} outputs")
-    return [ones_like(y) if g is None else _as_gradient(g, y) for g, y in zip(given, outputs)]
+    return [
+        ones_like(y) if g is None else _as_gradient(g, y)
+        for g, y in zip(given, outputs, strict=True)
+    ]
 
 
 def ones_like(variable: Variable) -> Variable:

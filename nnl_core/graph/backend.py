@@ -85,5 +85,3 @@ def backend_scope(backend: str | Backend) -> Iterator[Backend]:
         yield chosen
     finally:
         _selected.pop()
-
-

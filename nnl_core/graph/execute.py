@@ -153,9 +153,11 @@ class BackwardPlan(BoundProgram):
             )
         lowered = lower(
             (*outputs, *kept),
-            given=lambda node, index: node in forward_nodes
-            and node.storages[index].state is not State.CLEARED
-            and not node.recompute,
+            given=lambda node, index: (
+                node in forward_nodes
+                and node.storages[index].state is not State.CLEARED
+                and not node.recompute
+            ),
             is_backward=lambda node: node not in forward_nodes,
             effects=False,
         )

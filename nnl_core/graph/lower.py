@@ -91,9 +91,7 @@ def lower(
             values[id(node), index, epoch] = number
             lowered.numbers[node, index, epoch] = number
         graph.instructions.append(
-            Instruction(
-                node.operator, inputs, numbers, node.attributes, len(lowered.nodes), epoch
-            )
+            Instruction(node.operator, inputs, numbers, node.attributes, len(lowered.nodes), epoch)
         )
         lowered.nodes.append(node)
         if effects and not epoch:
@@ -104,10 +102,9 @@ def lower(
         lowered.outputs.append(storage)
     overwritten = [(variable, storage) for storage, variable in pending.values()]
     for variable, storage in (*overwritten, *updates):
-        value = value_of(variable, 0)
-        target = leaf(storage)
-        graph.updates[len(graph.outputs)] = graph.leaves.index(target)
-        graph.outputs.append(value)
+        result = value_of(variable, 0)
+        graph.updates[len(graph.outputs)] = graph.leaves.index(leaf(storage))
+        graph.outputs.append(result)
         lowered.outputs.append(storage)
     return lowered
 

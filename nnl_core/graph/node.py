@@ -113,9 +113,7 @@ class Node:
 
     def note_versions(self) -> None:
         """Remember which writes of the inputs this node's outputs were computed from."""
-        self.input_versions = tuple(
-            -1 if v is None else v._data.version for v in self.inputs
-        )
+        self.input_versions = tuple(-1 if v is None else v._data.version for v in self.inputs)
 
     def __repr__(self) -> str:
         return f"<Node {self.name} of {self.operator.name}>"

@@ -35,9 +35,7 @@ class Sample:
     """One call of an operator, for `check_operator`: input arrays and attributes."""
 
     def __init__(self, *inputs: Any, **attributes: Any) -> None:
-        self.inputs = tuple(
-            None if value is None else np.asarray(value) for value in inputs
-        )
+        self.inputs = tuple(None if value is None else np.asarray(value) for value in inputs)
         self.attributes = attributes
 
     def __repr__(self) -> str:
@@ -193,7 +191,8 @@ class Operator:
                 result = elementwise_spec(*(spec for spec in specs if spec is not None))
             else:
                 raise OperatorError(
-                    f"operator {self.name!r} has no infer rule; attach one with @{self.__name__}.infer"
+                    f"operator {self.name!r} has no infer rule; attach one with "
+                    f"@{self.__name__}.infer"
                 )
         except ShapeError as error:
             shapes = ", ".join("none" if spec is None else str(spec.shape) for spec in specs)
@@ -256,6 +255,7 @@ class Operator:
         return bound
 
     def __call__(self, *inputs: Any, **attributes: Any) -> Any:
+        """Add a node and return its output variable, or the tuple of them."""
         from nnl_core.graph.node import apply
 
         return apply(self, inputs, self.bind_attributes(attributes))

@@ -8,7 +8,6 @@ from statistics import median
 from time import perf_counter
 from typing import NamedTuple, Protocol
 
-from nnl_core.graph.array import NdArray
 from nnl_core.graph.backend import Backend, Buffer
 from nnl_core.graph.ir import ABSENT, Graph, Instruction
 from nnl_core.graph.lower import Lowered
@@ -65,11 +64,11 @@ _cache: OrderedDict[tuple[object, ...], Program] = OrderedDict()
 def compile_graph(graph: Graph, backend: Backend, *, optimize: bool = True) -> Program:
     """Return a program for the graph, from the cache where an equal graph was compiled before.
 
-    Equal means: the same structure, shapes, dtypes, constants, backend and passes. ``optimize=False``
-    keeps one instruction per node, for observers.
+    Equal means: the same structure, shapes, dtypes, constants, backend and passes.
+    ``optimize=False`` runs no pass and keeps one instruction per node, for observers.
     """
     session = current_session()
-    key = (backend.name, optimize, session.graph_version, graph.signature())
+    key = (backend, optimize, session.graph_version, graph.signature())
     program = _cache.get(key)
     if program is None:
         program = session.compile_graph(Request(graph, backend, optimize))

@@ -62,13 +62,12 @@ class Variable:
         lengths = tuple(int(length) for length in shape)
         if any(length < 0 for length in lengths):
             raise ShapeError(f"a variable of shape {lengths} has a negative axis")
-        self._setup(NdArray(Spec(lengths, np.dtype(dtype))))
-        self._need_grad = need_grad
+        self._setup(NdArray(Spec(lengths, np.dtype(dtype))), need_grad)
 
-    def _setup(self, data: NdArray) -> None:
+    def _setup(self, data: NdArray, need_grad: bool | None = None) -> None:
         self._storage = data  # of a leaf; an output's is its node's
         self._grad: NdArray | None = None
-        self._need_grad: bool | None = None
+        self._need_grad = need_grad
         self._index = 0
         self._plans: dict[str, Any] = {}
         self.parent: Node | None = None
@@ -243,9 +242,7 @@ class Variable:
         """
         from nnl_core.graph.execute import forward
 
-        forward(
-            (self,), clear_buffer, clear_no_need_grad, function_pre_hook, function_post_hook
-        )
+        forward((self,), clear_buffer, clear_no_need_grad, function_pre_hook, function_post_hook)
 
     def backward(
         self,

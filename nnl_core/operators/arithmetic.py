@@ -71,7 +71,7 @@ def broadcast_to_samples(rng: np.random.Generator) -> Iterator[Sample]:
 
 
 def broadcast_to(x: Operand, shape: tuple[int, ...], axis: int | None = None) -> Variable:
-    """Broadcast ``x`` to ``shape``; ``axis`` is where the axes of ``x`` begin (default: last ones)."""
+    """Broadcast ``x`` to ``shape``; ``axis`` is where the axes of ``x`` begin (default: at the end)."""
     shape = tuple(int(length) for length in shape)
     if axis is not None and axis >= 0:
         trailing = len(shape) - axis - len(x.shape)
@@ -171,7 +171,13 @@ def identity_vjp(g: Any, y: Any, x: Any) -> tuple[Any, ...]:
 
 def _binary_samples(rng: np.random.Generator) -> Iterator[Sample]:
     """Equal shapes, broadcasting both ways, 0-d, empty; the second input far from zero."""
-    for left, right in [((3, 5), (3, 5)), ((4, 1, 3), (2, 1)), ((), (7,)), ((), ()), ((0, 3), (3,))]:
+    for left, right in [
+        ((3, 5), (3, 5)),
+        ((4, 1, 3), (2, 1)),
+        ((), (7,)),
+        ((), ()),
+        ((0, 3), (3,)),
+    ]:
         yield Sample(rng.uniform(0.5, 2, size=left), rng.uniform(0.5, 2, size=right))
 
 
@@ -280,7 +286,9 @@ def _define_scalar(
         return function(x.astype(dtype, copy=False), dtype.type(val))
 
     reference.__module__ = __name__
-    reference.__doc__ = f"``{text}`` for a number ``val``; an integer ``x`` with a float is float32."
+    reference.__doc__ = (
+        f"``{text}`` for a number ``val``; an integer ``x`` with a float is float32."
+    )
     operator = defop(f"nnl::{name}", save=save)(reference)
     operator.elementwise(expression)
     operator.infer(lambda x, *, val: x.with_dtype(promote_scalar(x.dtype, val)))
@@ -326,33 +334,33 @@ r_pow_scalar_operator = _define_scalar(
 
 
 def add_scalar(x: Operand, val: float = 1, inplace: bool = False) -> Variable:
-    """``x + val``. ``inplace`` is a hint that planning memory makes needless; it changes nothing."""
-    return add_scalar_operator(x, val=val)  # type: ignore[no-any-return]
+    """``x + val``. ``inplace`` is a hint that changes nothing."""
+    return add_scalar_operator(x, val=val)
 
 
 def mul_scalar(x: Operand, val: float = 1, inplace: bool = False) -> Variable:
-    """``x * val``. ``inplace`` is a hint that planning memory makes needless; it changes nothing."""
-    return mul_scalar_operator(x, val=val)  # type: ignore[no-any-return]
+    """``x * val``. ``inplace`` is a hint that changes nothing."""
+    return mul_scalar_operator(x, val=val)
 
 
 def pow_scalar(x: Operand, val: float = 1, inplace: bool = False) -> Variable:
-    """``x ** val``. ``inplace`` is a hint that planning memory makes needless; it changes nothing."""
-    return pow_scalar_operator(x, val=val)  # type: ignore[no-any-return]
+    """``x ** val``. ``inplace`` is a hint that changes nothing."""
+    return pow_scalar_operator(x, val=val)
 
 
 def r_sub_scalar(x: Operand, val: float = 1) -> Variable:
     """``val - x``."""
-    return r_sub_scalar_operator(x, val=val)  # type: ignore[no-any-return]
+    return r_sub_scalar_operator(x, val=val)
 
 
 def r_div_scalar(x: Operand, val: float = 1) -> Variable:
     """``val / x``."""
-    return r_div_scalar_operator(x, val=val)  # type: ignore[no-any-return]
+    return r_div_scalar_operator(x, val=val)
 
 
 def r_pow_scalar(x: Operand, val: float = 1) -> Variable:
     """``val ** x``."""
-    return r_pow_scalar_operator(x, val=val)  # type: ignore[no-any-return]
+    return r_pow_scalar_operator(x, val=val)
 
 
 # What users call ---------------------------------------------------------------------------------
@@ -382,7 +390,7 @@ def add(x: Operand, y: Operand) -> Variable:
         return add_scalar(x, y)
     if is_number(x):
         return add_scalar(y, x)
-    return add_operator(*same_dtype(x, y))  # type: ignore[no-any-return]
+    return add_operator(*same_dtype(x, y))
 
 
 def sub(x: Operand, y: Operand) -> Variable:
@@ -391,7 +399,7 @@ def sub(x: Operand, y: Operand) -> Variable:
         return add_scalar(x, -y)
     if is_number(x):
         return r_sub_scalar(y, x)
-    return sub_operator(*same_dtype(x, y))  # type: ignore[no-any-return]
+    return sub_operator(*same_dtype(x, y))
 
 
 def mul(x: Operand, y: Operand) -> Variable:
@@ -400,7 +408,7 @@ def mul(x: Operand, y: Operand) -> Variable:
         return mul_scalar(x, y)
     if is_number(x):
         return mul_scalar(y, x)
-    return mul_operator(*same_dtype(x, y))  # type: ignore[no-any-return]
+    return mul_operator(*same_dtype(x, y))
 
 
 def div(x: Operand, y: Operand) -> Variable:
@@ -410,9 +418,9 @@ def div(x: Operand, y: Operand) -> Variable:
     if is_number(y):
         # Not x * (1 / y): the reciprocal rounds, and may overflow where the quotient does not.
         left = _floating(x)
-        return div_operator(left, Variable.constant(np.asarray(y, left.dtype)))  # type: ignore[no-any-return]
+        return div_operator(left, Variable.constant(np.asarray(y, left.dtype)))
     left, right = same_dtype(x, y)
-    return div_operator(_floating(left), _floating(right))  # type: ignore[no-any-return]
+    return div_operator(_floating(left), _floating(right))
 
 
 def pow(x: Operand, y: Operand) -> Variable:
@@ -421,7 +429,7 @@ def pow(x: Operand, y: Operand) -> Variable:
         return pow_scalar(x, y)
     if is_number(x):
         return r_pow_scalar(y, x)
-    return pow_operator(*same_dtype(x, y))  # type: ignore[no-any-return]
+    return pow_operator(*same_dtype(x, y))
 
 
 def neg(x: Operand) -> Variable:
@@ -435,25 +443,25 @@ def _floating(x: Operand) -> Variable:
 
 
 def add2(x0: Operand, x1: Operand, inplace: bool = False) -> Variable:
-    """``x0 + x1``. ``inplace`` is a hint that planning memory makes needless; it changes nothing."""
+    """``x0 + x1``. ``inplace`` is a hint that changes nothing."""
     return add(x0, x1)
 
 
 def sub2(x0: Operand, x1: Operand, inplace: bool = False) -> Variable:
-    """``x0 - x1``. ``inplace`` is a hint that planning memory makes needless; it changes nothing."""
+    """``x0 - x1``. ``inplace`` is a hint that changes nothing."""
     return sub(x0, x1)
 
 
 def mul2(x0: Operand, x1: Operand, inplace: bool = False) -> Variable:
-    """``x0 * x1``. ``inplace`` is a hint that planning memory makes needless; it changes nothing."""
+    """``x0 * x1``. ``inplace`` is a hint that changes nothing."""
     return mul(x0, x1)
 
 
 def div2(x0: Operand, x1: Operand, inplace: bool = False) -> Variable:
-    """``x0 / x1``. ``inplace`` is a hint that planning memory makes needless; it changes nothing."""
+    """``x0 / x1``. ``inplace`` is a hint that changes nothing."""
     return div(x0, x1)
 
 
 def pow2(x0: Operand, x1: Operand, inplace: bool = False) -> Variable:
-    """``x0 ** x1``. ``inplace`` is a hint that planning memory makes needless; it changes nothing."""
+    """``x0 ** x1``. ``inplace`` is a hint that changes nothing."""
     return pow(x0, x1)

@@ -13,7 +13,6 @@ from nnl_core.graph.flat import layout
 from nnl_core.graph.operator import Array, Sample, defop
 from nnl_core.graph.spec import Spec, promote
 
-
 __all__ = ["pack"]
 
 

@@ -14,8 +14,7 @@ def merge_common(graph: Graph) -> Graph:
     constants: dict[tuple[object, ...], int] = {}
     replaced: dict[int, int] = {}
     for value, array in graph.constants.items():
-        key = (array.dtype, array.shape, array.tobytes())
-        first = constants.setdefault(key, value)
+        first = constants.setdefault((array.dtype, array.shape, array.tobytes()), value)
         if first != value:
             replaced[value] = first
     seen: dict[tuple[object, ...], tuple[int, ...]] = {}

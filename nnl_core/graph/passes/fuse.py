@@ -28,8 +28,7 @@ def fuse_elementwise(graph: Graph) -> Graph:
             and _fusible(slots[position][0])
             and slots[position][0].epoch == instruction.epoch
             and len(slots[position]) < LONGEST_GROUP
-            and specs[slots[position][0].outputs[0]].shape
-            == specs[instruction.outputs[0]].shape
+            and specs[slots[position][0].outputs[0]].shape == specs[instruction.outputs[0]].shape
         ):
             position = len(slots)
             slots.append([])

@@ -1,0 +1,38 @@
+"""Which kernel of an operator a backend runs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from nnl_core.graph.spec import Spec
+from nnl_core.session import current_session
+
+if TYPE_CHECKING:
+    from nnl_core.graph.operator import Operator
+
+_chosen: dict[tuple[object, ...], Any] = {}
+
+
+def select_kernel(
+    operator: Operator,
+    backend: str,
+    inputs: Sequence[Spec | None],
+    attributes: Mapping[str, object],
+) -> Any:
+    """Return what a plugin selects (`nnl_select_kernel`), else what is attached, else ``None``.
+
+    A plugin is asked once for each operator, backend, attributes and input specs.
+    """
+    session = current_session()
+    version = session.graph_version
+    if not version:  # no active plugin has anything to do with graphs
+        return operator.kernels.get(backend)
+    key = (version, operator, backend, tuple(inputs), tuple(attributes.items()))
+    if key not in _chosen:
+        from nnl_core.hooks import KernelRequest
+
+        request = KernelRequest(operator, backend, inputs, attributes)
+        selected = session.manager.select_kernel(request)
+        _chosen[key] = operator.kernels.get(backend) if selected is None else selected
+    return _chosen[key]
