@@ -1,0 +1,1 @@
+"""The measurements behind claims about speed and size: ``python -m benchmarks.run NAME``."""

@@ -1,0 +1,71 @@
+"""How long it takes until a library, or the command line, answers."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+from benchmarks.peers import NNABLA, TORCH, PeerUnavailableError, peer_python
+from benchmarks.report import Cell, Report
+from benchmarks.timing import TIMING_COLUMNS, interleave, timing_row
+
+BASELINE = "import nnl_core"
+
+
+def run(rounds: int) -> Report:
+    """Time whole processes from start to end, in turn."""
+    python = sys.executable
+    commands = {
+        BASELINE: [python, "-c", "import nnl_core"],
+        "python": [python, "-c", "pass"],
+        "import numpy": [python, "-c", "import numpy"],
+        "nnl --help": [str(Path(python).with_name("nnl")), "--help"],
+    }
+    descriptions = {"python": "an interpreter that does nothing: contained in all of these"}
+    for peer in (TORCH, NNABLA):
+        name = f"import {peer.name}"
+        version = peer.python or f"{sys.version_info.major}.{sys.version_info.minor}"
+        descriptions[name] = f"{peer.name} {peer.version} on Python {version}"
+        try:
+            commands[name] = [str(peer_python(peer)), "-c", f"import {peer.name}"]
+        except PeerUnavailableError as error:
+            descriptions[name] = str(error)
+
+    cases: dict[str, Callable[[], object]] = {}
+    failed: list[tuple[Cell, ...]] = []
+    with tempfile.TemporaryDirectory() as folder:  # no checkout and no project file in sight
+        for name, command in commands.items():
+            if reason := _why_it_fails(command, folder):
+                failed.append((name, None, None, None, None, reason))
+            else:
+                cases[name] = _process(command, folder)
+        samples = interleave(cases, rounds=rounds, sample_seconds=0.0)
+    failed += [
+        (name, None, None, None, None, reason)
+        for name, reason in descriptions.items()
+        if name not in commands
+    ]
+    baseline = BASELINE if BASELINE in cases else None
+    timed = [
+        timing_row(name, samples, baseline=baseline, description=descriptions.get(name, ""))
+        for name in cases
+    ]
+    notes = [f"Whole processes with warm file caches; ratios are to `{BASELINE}`."]
+    return Report("Start-up", TIMING_COLUMNS, [*timed, *failed], notes)
+
+
+def _why_it_fails(command: list[str], folder: str) -> str | None:
+    try:
+        done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+    except FileNotFoundError:
+        return f"no {Path(command[0]).name} beside the interpreter: install nnl-core first"
+    if not done.returncode:
+        return None
+    return (done.stderr.strip().splitlines() or [f"exit status {done.returncode}"])[-1]
+
+
+def _process(command: list[str], folder: str) -> Callable[[], object]:
+    return lambda: subprocess.run(command, cwd=folder, capture_output=True, check=True)

@@ -1,0 +1,39 @@
+"""Run one benchmark: ``python -m benchmarks.run NAME [--json] [--rounds N] [--threads N]``."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from importlib import import_module
+
+BENCHMARKS = {
+    "hooks": "benchmarks.hooks",
+    "import": "benchmarks.imports",
+    "lines": "benchmarks.lines",
+}
+THREAD_VARIABLES = (
+    "MKL_NUM_THREADS",
+    "NNL_NUM_THREADS",
+    "OMP_NUM_THREADS",
+    "OPENBLAS_NUM_THREADS",
+)
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Parse the command line, run the benchmark and print its report."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.run", description=__doc__)
+    parser.add_argument("name", choices=BENCHMARKS)
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    parser.add_argument("--rounds", type=int, default=21, help="samples of each case (default 21)")
+    parser.add_argument("--threads", type=int, default=1, help="threads for all (default 1)")
+    options = parser.parse_args(arguments)
+    if options.rounds < 2 or options.threads < 1:
+        parser.error("--rounds must be at least 2 and --threads at least 1")
+    # Before anything imports NumPy, and inherited by the peers' processes.
+    os.environ.update(dict.fromkeys(THREAD_VARIABLES, str(options.threads)))
+    report = import_module(BENCHMARKS[options.name]).run(options.rounds)
+    print(report.as_json() if options.json else report.as_text())
+
+
+if __name__ == "__main__":
+    main()

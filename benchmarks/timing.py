@@ -1,0 +1,70 @@
+"""Time alternatives in turn, so that what disturbs the machine disturbs all of them alike."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Callable, Mapping
+from statistics import median, quantiles
+from time import perf_counter
+
+from benchmarks.report import Cell
+
+TIMING_COLUMNS = ("case", "median", "middle half", "unit", "ratio", "what it is")
+
+Samples = dict[str, list[float]]
+UNITS = (("s", 1.0), ("ms", 1e-3), ("us", 1e-6), ("ns", 1e-9))
+
+
+def interleave(
+    cases: Mapping[str, Callable[[], object]], *, rounds: int, sample_seconds: float = 0.02
+) -> Samples:
+    """Return the seconds that one call of each case took, ``rounds`` times each.
+
+    A sample repeats its case for about ``sample_seconds``. Every round times every case once, each
+    round in another order.
+    """
+    repeats = {name: _repeats(call, sample_seconds) for name, call in cases.items()}
+    samples: Samples = {name: [] for name in cases}
+    names = list(cases)
+    gc.collect()
+    gc.disable()
+    try:
+        for turn in range(rounds):
+            first = turn % len(names)
+            for name in names[first:] + names[:first]:
+                samples[name].append(_seconds(cases[name], repeats[name]))
+    finally:
+        gc.enable()
+    return samples
+
+
+def _repeats(call: Callable[[], object], sample_seconds: float) -> int:
+    call()
+    repeats = 1
+    while (each := _seconds(call, repeats)) * repeats < sample_seconds / 4:
+        repeats *= 2
+    return max(1, round(sample_seconds / each))
+
+
+def _seconds(call: Callable[[], object], repeats: int) -> float:
+    """Return what one of ``repeats`` calls took."""
+    turns = range(repeats)
+    start = perf_counter()
+    for _ in turns:
+        call()
+    return (perf_counter() - start) / repeats
+
+
+def timing_row(
+    name: str, samples: Samples, *, baseline: str | None, description: str
+) -> tuple[Cell, ...]:
+    """Summarise one case: median, quartiles, and the median of its ratios to ``baseline``."""
+    times = samples[name]
+    middle = median(times)
+    unit, scale = next((u for u in UNITS if middle >= u[1]), UNITS[-1])
+    low, _, high = (value / scale for value in quantiles(times, n=4))
+    ratio = None
+    if baseline is not None:
+        # Taken round by round, since neighbours in time met the same machine.
+        ratio = median(a / b for a, b in zip(times, samples[baseline], strict=True))
+    return name, middle / scale, f"{low:.4g} to {high:.4g}", unit, ratio, description

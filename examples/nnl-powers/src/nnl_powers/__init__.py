@@ -1,0 +1,1 @@
+"""Integer powers as an operator of NNL."""
