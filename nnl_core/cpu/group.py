@@ -28,7 +28,7 @@ def compile_group(
     shape = specs[group.members[0].outputs[0]].shape
     rows = shape[0] if shape else 1
     row_size = max(1, int(np.prod(shape[1:], dtype=np.int64)))
-    block_rows = max(1, min(rows, BLOCK // row_size)) if shape else 1
+    block_rows = min(rows, max(1, BLOCK // row_size))
     inside = [v for m in group.members for v in m.outputs if v not in group.outputs]
     scratch = {value: _empty(specs[value], block_rows) for value in inside}
     calls = [_call(member, specs) for member in group.members]
