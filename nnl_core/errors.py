@@ -71,5 +71,29 @@ class BackendError(NnlError):
     """A backend cannot be used here; the message repeats its probe's reason."""
 
 
+class ParameterError(NnlError):
+    """A parameter is missing, or its name, shape or dtype clashes with what is there."""
+
+
+class SolverError(NnlError):
+    """A solver is set up or fed in a way that it cannot work with."""
+
+
+class FileError(NnlError):
+    """A file cannot be read or written as asked; what was there before is untouched."""
+
+
 class PluginWarning(UserWarning):
     """A plugin was left out; the rest goes on without it."""
+
+
+class DataError(NnlError):
+    """A data set is missing, empty, or does not fit the model."""
+
+
+class ModelError(NnlError):
+    """A model function cannot be found or called, or returns what cannot be used."""
+
+
+class TrainingError(NnlError):
+    """A training run cannot begin or go on."""
