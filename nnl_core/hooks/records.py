@@ -102,12 +102,18 @@ class MetricSpec(NamedTuple):
 
 
 class DataSourceSpec(NamedTuple):
-    """Random access to a data set. ``schemes`` are the URI beginnings it opens (``"mnist:"``)."""
+    """Random access to a data set, by the beginning of a URI or the end of a file's name.
+
+    ``target`` is called with the location, and the names of the arrays that are wanted or ``None``,
+    and gives a `nnl_core.data.DataSource`. The location is what follows one of the ``schemes``
+    (``"mnist:"``), or the path of a file with one of the ``suffixes`` (``".npz"``).
+    """
 
     name: str
     target: str
     summary: str
     schemes: tuple[str, ...] = ()
+    suffixes: tuple[str, ...] = ()
 
 
 class FileFormatSpec(NamedTuple):

@@ -1,0 +1,214 @@
+"""What a project file may say: its tables as models, and errors that point at the key."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Iterable, Mapping, Sequence
+from copy import deepcopy
+from pathlib import Path
+from typing import Annotated, Any, Literal, get_args
+
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    NonNegativeInt,
+    PositiveFloat,
+    PositiveInt,
+    ValidationError,
+    model_validator,
+)
+
+from nnl_core.errors import ConfigurationError
+from nnl_core.hooks.loading import did_you_mean
+from nnl_core.hooks.selection import Project, find_project
+
+Finite = Annotated[float, Field(allow_inf_nan=False)]
+
+
+class Table(BaseModel):
+    """A table of the project file: unknown keys are errors."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class ModelSettings(Table):
+    """``[model]``: the function that computes, and what its output is measured with.
+
+    ``function`` is ``"module:function"``, the module found beside the project file. ``loss`` and
+    ``metrics`` are names, or ``"module:function"``; they compare the output with the field
+    ``target``. ``arguments`` are passed to the function by name.
+    """
+
+    function: str
+    arguments: dict[str, object] = {}
+    loss: str | None = None
+    metrics: tuple[str, ...] = ()
+    target: str = "y"
+
+
+class FieldSettings(Table):
+    """``fields.x``: an array of the source and how it is prepared, once, before training.
+
+    Each element becomes ``(element - subtract) / divide``; ``shape`` is that of one sample. A plain
+    string is the array's name.
+    """
+
+    array: str
+    shape: tuple[NonNegativeInt, ...] | None = None
+    subtract: Finite = 0.0
+    divide: Finite = 1.0
+    dtype: Literal["float16", "float32", "float64", "uint8", "int32", "int64"] | None = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _name_alone(cls, value: object) -> object:
+        return {"array": value} if isinstance(value, str) else value
+
+    @model_validator(mode="after")
+    def _not_by_zero(self) -> FieldSettings:
+        if self.divide == 0:
+            raise ValueError("divide must not be 0")
+        return self
+
+
+class DataSettings(Table):
+    """``[data.NAME]``: a data set; without ``fields``, all arrays of the source by their names."""
+
+    source: str
+    fields: dict[str, FieldSettings] = {}
+
+
+class SolverSettings(Table):
+    """``[solver]``: the update rule by ``name``; further keys are its arguments."""
+
+    model_config = ConfigDict(extra="allow", frozen=True)
+
+    name: str = "Adam"
+    weight_decay: Annotated[Finite, Field(ge=0)] = 0.0
+    clip_grad_norm: PositiveFloat | None = None
+
+    @property
+    def arguments(self) -> dict[str, object]:
+        """What is passed to the solver."""
+        return dict(self.model_extra or {})
+
+
+class TrainSettings(Table):
+    """``[train]``: how long, in which portions, and where results go.
+
+    ``evaluate`` names the data set that is evaluated after each epoch (default: ``validation``,
+    where there is one). ``folder`` holds a numbered folder for each run.
+    """
+
+    epochs: PositiveInt = 10
+    batch_size: PositiveInt = 64
+    seed: NonNegativeInt = 0
+    last_batch: Literal["keep", "drop"] = "keep"
+    evaluate: str | None = None
+    folder: str = "runs"
+
+
+class ProjectSettings(Table):
+    """The whole project file. What plugins are configured with, they check themselves."""
+
+    plugins: tuple[str, ...] = ()
+    disabled_plugins: tuple[str, ...] = ()
+    required_plugins: tuple[str, ...] = ()
+    plugin: dict[str, dict[str, object]] = {}
+    backend: str | None = None
+    model: ModelSettings
+    data: dict[str, DataSettings] = {}
+    solver: SolverSettings = SolverSettings()
+    train: TrainSettings = TrainSettings()
+
+
+# -------------------------------------------------------------------- reading
+
+
+def open_project(path: Path, overrides: Sequence[str] = ()) -> Project:
+    """Read the project file of a folder (or the file itself) and apply ``key=value`` overrides.
+
+    Raises ConfigurationError where there is none.
+    """
+    if path.is_dir():
+        project = find_project(path)
+        if project is None:
+            raise ConfigurationError(f"{path} has no nnl.toml, and no folder above it")
+    elif path.is_file():
+        project = _read_file(path)
+    else:
+        raise ConfigurationError(f"{path} is neither a folder nor a project file")
+    return project._replace(table=override(project.table, overrides))
+
+
+def _read_file(path: Path) -> Project:
+    try:
+        table = tomllib.loads(path.read_text("utf-8"))
+    except (OSError, ValueError) as error:
+        raise ConfigurationError(f"cannot read {path}: {error}") from error
+    if path.name == "pyproject.toml":
+        table = table.get("tool", {}).get("nnl", {})
+    return Project(path.resolve(), table)
+
+
+def override(table: Mapping[str, object], overrides: Iterable[str]) -> dict[str, object]:
+    """Return a copy of a table with assignments such as ``"train.epochs=3"`` applied.
+
+    A value that is not TOML is taken as a string.
+    """
+    result = deepcopy(dict(table))
+    for text in overrides:
+        path, equals, value = text.partition("=")
+        *parents, key = (part.strip() for part in path.split("."))
+        if not equals or not all((*parents, key)):
+            raise ConfigurationError(f"--set {text}: write it like train.epochs=3")
+        inner: Any = result
+        for part in parents:
+            inner = inner.setdefault(part, {})
+            if not isinstance(inner, dict):
+                raise ConfigurationError(f"--set {text}: {part!r} is {inner!r}, not a table")
+        inner[key] = _value(value.strip())
+    return result
+
+
+def _value(text: str) -> object:
+    try:
+        return tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        return text
+
+
+def check(table: Mapping[str, object], where: str) -> ProjectSettings:
+    """Return a project file's table as settings.
+
+    Raises ConfigurationError: one line with the file, the key, the value and what was meant.
+    """
+    try:
+        return ProjectSettings.model_validate(table)
+    except ValidationError as error:
+        raise ConfigurationError(f"{where}: {explain(error, ProjectSettings)}") from error
+
+
+def explain(error: ValidationError, model: type[BaseModel]) -> str:
+    """Return the first thing that is wrong, in one line."""
+    first = error.errors(include_url=False)[0]
+    key = ".".join(str(part) for part in first["loc"])
+    if first["type"] == "missing":
+        return f"{key} is missing"
+    if first["type"] == "extra_forbidden":
+        known = _known_keys(model, first["loc"][:-1])
+        hint = did_you_mean(str(first["loc"][-1]), known)
+        return f"{key}: unknown key{hint or '; known: ' + ', '.join(known)}"
+    message = first["msg"].removeprefix("Value error, ")
+    return f"{key} = {first['input']!r}: {message[0].lower()}{message[1:]}"
+
+
+def _known_keys(model: type[BaseModel], path: Iterable[int | str]) -> list[str]:
+    current: Any = model
+    for part in path:
+        if isinstance(current, type) and issubclass(current, BaseModel):
+            current = current.model_fields[str(part)].annotation
+        else:  # dict[str, Model]
+            current = get_args(current)[-1]
+    return list(current.model_fields)
