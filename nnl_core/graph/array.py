@@ -309,10 +309,6 @@ class NdArray:
         self._host = array
         self._host_fresh, self._buffer_fresh = True, False
 
-    def lives_in(self, array: npt.NDArray[Any]) -> bool:
-        """Whether the host elements are in ``array`` itself, where `relocate` put them."""
-        return self._host is array
-
     def base_identity(self) -> int:
         """Return a number that storages in the same block of memory have in common."""
         base = self._host
