@@ -50,8 +50,7 @@ class NumpyBackend:
         outputs: Sequence[Spec],
     ) -> tuple[Array, ...]:
         """Run one operator now."""
-        specs = tuple(None if array is None else Spec.of(array) for array in inputs)
-        kernel = select_kernel(operator, "numpy", specs, attributes)
+        kernel = select_kernel(operator, "numpy", inputs, attributes)
         try:
             with np.errstate(all="ignore"):
                 if kernel is None:

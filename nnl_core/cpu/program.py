@@ -28,7 +28,6 @@ class NumpyProgram:
         self.memory = self.plan.report
         self._arena: Array | None = None
         self._template: Slots | None = None
-        self._packs: list[tuple[Instruction, dict[int, tuple[int, int]]]] = []
         self._steps = [self._compile(instruction) for instruction in graph.instructions]
         external = self.plan.external
         self._direct = [(value, position) for value, position in external.items()]
@@ -53,10 +52,8 @@ class NumpyProgram:
             slots[value] = leaf
         for value, position in self._direct:
             slots[value] = outputs[position]
-        for instruction, places in self._packs:
-            packed = slots[instruction.outputs[0]]
-            for value, (start, stop) in places.items():
-                slots[value] = packed[start:stop].reshape(self.graph.specs[value].shape)
+        for value, (block, start, stop) in self.plan.packed.items():
+            slots[value] = slots[block][start:stop].reshape(self.graph.specs[value].shape)
         with np.errstate(all="ignore"):
             if observer is None:
                 for step in self._steps:

@@ -128,7 +128,7 @@ class BackwardPlan(BoundProgram):
         self.seed = NdArray(root.spec)
         self.flow: list[tuple[Node, list[Variable | None], tuple[Any, ...]]] = []
         start = Variable(root.shape, dtype=root.dtype)
-        start.data = self.seed
+        start._storage = self.seed
         with auto_forward(False):
             table = gradient_table(
                 (root,),

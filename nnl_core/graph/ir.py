@@ -68,8 +68,8 @@ class Graph:
     outputs
         values asked for
     updates
-        position in ``outputs`` -> position in ``leaves`` whose memory it must be written to, after
-        everything that reads it
+        position in ``outputs`` -> position of a leaf in the same memory: the output is written
+        after everything that reads the leaf or its aliases
     """
 
     def __init__(self) -> None:

@@ -17,22 +17,23 @@ _chosen: dict[tuple[object, ...], Any] = {}
 def select_kernel(
     operator: Operator,
     backend: str,
-    inputs: Sequence[Spec | None],
+    inputs: Sequence[Any],
     attributes: Mapping[str, object],
 ) -> Any:
     """Return what a plugin selects (`nnl_select_kernel`), else what is attached, else ``None``.
 
-    A plugin is asked once for each operator, backend, attributes and input specs.
+    ``inputs`` are arrays or specs, or ``None`` for an absent one. A plugin is asked once for each operator, backend, attributes and input specs.
     """
     session = current_session()
     version = session.graph_version
     if not version:  # no active plugin has anything to do with graphs
         return operator.kernels.get(backend)
-    key = (version, operator, backend, tuple(inputs), tuple(attributes.items()))
+    specs = tuple(None if it is None else Spec(it.shape, it.dtype) for it in inputs)
+    key = (version, operator, backend, specs, tuple(attributes.items()))
     if key not in _chosen:
         from nnl_core.hooks import KernelRequest
 
-        request = KernelRequest(operator, backend, inputs, attributes)
+        request = KernelRequest(operator, backend, specs, attributes)
         selected = session.manager.select_kernel(request)
         _chosen[key] = operator.kernels.get(backend) if selected is None else selected
     return _chosen[key]

@@ -106,6 +106,12 @@ def lower(
         graph.updates[len(graph.outputs)] = graph.leaves.index(leaf(storage))
         graph.outputs.append(result)
         lowered.outputs.append(storage)
+    # An output in the same memory as a leaf must wait until the leaf has been read.
+    first_leaf = {alias: position for position, alias in reversed([*enumerate(graph.aliases)])}
+    for position, storage in enumerate(lowered.outputs):
+        alias = bases.get(storage.base_identity())
+        if alias is not None:
+            graph.updates.setdefault(position, first_leaf[alias])
     return lowered
 
 

@@ -71,7 +71,7 @@ def broadcast_to_samples(rng: np.random.Generator) -> Iterator[Sample]:
 
 
 def broadcast_to(x: Operand, shape: tuple[int, ...], axis: int | None = None) -> Variable:
-    """Broadcast ``x`` to ``shape``; ``axis`` is where the axes of ``x`` begin (default: at the end)."""
+    """Broadcast ``x`` to ``shape``; ``axis`` is where those of ``x`` begin (default: last)."""
     shape = tuple(int(length) for length in shape)
     if axis is not None and axis >= 0:
         trailing = len(shape) - axis - len(x.shape)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from nnl_core.graph.flat import layout
 from nnl_core.graph.ir import ABSENT, Graph, Instruction
 
 ALIGNMENT = 64  # bytes: a cache line, and the widest vector register
@@ -35,6 +36,8 @@ class MemoryPlan:
         value -> position in the graph's outputs whose storage it is written to directly
     in_place
         values that overwrite an input of their instruction
+    packed
+        value -> (block, start, stop): computed in its place in a flat block outside
     """
 
     def __init__(self) -> None:
@@ -42,6 +45,7 @@ class MemoryPlan:
         self.viewed: dict[int, int] = {}
         self.external: dict[int, int] = {}
         self.in_place: dict[int, int] = {}
+        self.packed: dict[int, tuple[int, int, int]] = {}
         self.arena_bytes = 0
         self.report = MemoryReport(0, 0, 0, 0)
 
@@ -61,6 +65,7 @@ def plan_memory(graph: Graph) -> MemoryPlan:
     for position, value in enumerate(graph.outputs):
         if value not in given and position not in graph.updates:
             plan.external.setdefault(value, position)
+    _write_updates_directly(graph, plan)
     outputs = set(graph.outputs)
     for instruction in graph.instructions:
         operator = instruction.operator
@@ -69,11 +74,13 @@ def plan_memory(graph: Graph) -> MemoryPlan:
             # A view of a storage outside would change with it; asked-for values are copies.
             if result not in outputs and plan.root(source) not in given:
                 plan.viewed[result] = source
+    _compute_in_blocks(graph, plan, given)
+    elsewhere = {*plan.viewed, *plan.external, *plan.packed}
     last = _last_uses_of_roots(graph, plan)
     free = _FreeList()
     dying: dict[int, list[int]] = {}
     for value in produced:
-        if value not in plan.viewed and value not in plan.external:
+        if value not in elsewhere:
             dying.setdefault(last[value], []).append(value)
     for index, instruction in enumerate(graph.instructions):
         ending = [
@@ -82,7 +89,7 @@ def plan_memory(graph: Graph) -> MemoryPlan:
             if value in plan.offsets and value not in instruction.outputs
         ]
         for value in instruction.outputs:
-            if value in plan.viewed or value in plan.external:
+            if value in elsewhere:
                 continue
             reused = _reusable(instruction, value, ending, graph, plan)
             if reused is None:
@@ -100,12 +107,58 @@ def plan_memory(graph: Graph) -> MemoryPlan:
     plan.report = MemoryReport(
         peak=free.end,
         intermediates=sum(
-            _aligned(specs[value].nbytes) for value in produced if value not in plan.external
+            _aligned(specs[value].nbytes)
+            for value in produced
+            if value not in plan.external and value not in plan.packed
         ),
         outputs=sum(specs[value].nbytes for value in outputs),
         leaves=sum(specs[value].nbytes for value in graph.leaves),
     )
     return plan
+
+
+def _write_updates_directly(graph: Graph, plan: MemoryPlan) -> None:
+    """Let an elementwise instruction overwrite a leaf that nothing reads after it."""
+    maker = {v: index for index, i in enumerate(graph.instructions) for v in i.outputs}
+    aliases: dict[int, list[int]] = {}
+    for leaf, alias in zip(graph.leaves, graph.aliases, strict=True):
+        aliases.setdefault(alias, []).append(leaf)
+    last = graph.last_uses()
+    for position, leaf_position in graph.updates.items():
+        value = graph.outputs[position]
+        sharing = aliases[graph.aliases[leaf_position]]
+        target = graph.leaves[leaf_position]
+        if value not in maker or value in plan.external:
+            continue
+        index = maker[value]
+        if graph.specs[value] != graph.specs[target]:
+            continue
+        others_read = max((last.get(leaf, -1) for leaf in sharing if leaf != target), default=-1)
+        if others_read >= index or last.get(target, -1) > index:
+            continue
+        if last.get(target, -1) < index or _may_overwrite(graph.instructions[index], value, target):
+            plan.external[value] = position
+
+
+def _compute_in_blocks(graph: Graph, plan: MemoryPlan, given: set[int]) -> None:
+    """Give what is only packed into a block outside its place there from the start."""
+    outputs = set(graph.outputs)
+    for instruction in graph.instructions:
+        if instruction.operator is None or instruction.operator.name != "nnl::pack":
+            continue
+        block = instruction.outputs[0]
+        if block not in plan.external or plan.external[block] in graph.updates:
+            continue
+        places, _ = layout(graph.specs[value].size for value in instruction.inputs)
+        for value, (start, stop) in zip(instruction.inputs, places, strict=True):
+            if not (
+                value in given
+                or value in outputs
+                or value in plan.viewed
+                or value in plan.packed
+                or graph.specs[value].dtype != graph.specs[block].dtype
+            ):
+                plan.packed[value] = (block, start, stop)
 
 
 def _last_uses_of_roots(graph: Graph, plan: MemoryPlan) -> dict[int, int]:
@@ -121,28 +174,33 @@ def _reusable(
 ) -> int | None:
     """Return a dying input that this elementwise output may overwrite.
 
-    Every member of a group reads the input at the place it writes, and a group writes a block of
-    its output only after it has read that block of its inputs, except where an early member writes
-    what a later one still reads: then only inputs read by no later member qualify.
+    Not where the instruction also reads the input through a view: other places of it, then.
+    """
+    for candidate in ending:
+        if graph.specs[candidate] != graph.specs[value]:
+            continue
+        viewed_too = any(
+            plan.root(other) == candidate and other != candidate
+            for other in instruction.inputs
+            if other != ABSENT
+        )
+        if not viewed_too and _may_overwrite(instruction, value, candidate):
+            return candidate
+    return None
+
+
+def _may_overwrite(instruction: Instruction, value: int, candidate: int) -> bool:
+    """Whether an elementwise instruction may write an output where it reads an input.
+
+    Each member reads an input only at the place that it writes, but an early member of a group must
+    not overwrite what a later one still reads.
     """
     members = instruction.members or (instruction,)
     if any(m.operator is None or not m.operator.is_elementwise for m in members):
-        return None
-    spec = graph.specs[value]
+        return False
     writer = next(n for n, member in enumerate(members) if value in member.outputs)
-    for candidate in ending:
-        if graph.specs[candidate] != spec or candidate not in instruction.inputs:
-            continue
-        readers = [n for n, member in enumerate(members) if candidate in member.inputs]
-        viewed_too = any(
-            plan.root(other) == candidate and other != candidate
-            for member in members
-            for other in member.inputs
-            if other != ABSENT
-        )
-        if readers and max(readers) <= writer and not viewed_too:
-            return candidate
-    return None
+    readers = [n for n, member in enumerate(members) if candidate in member.inputs]
+    return bool(readers) and max(readers) <= writer
 
 
 class _FreeList:
