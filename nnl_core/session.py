@@ -11,6 +11,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, TypeVar, cast
 
+from nnl_core import __version__
 from nnl_core.builtin import CorePlugin
 from nnl_core.errors import BackendError, ConfigurationError, PluginError
 from nnl_core.hooks import (
@@ -70,7 +71,8 @@ class Session:
         self.project = project
         self.settings: Mapping[str, object] = {} if project is None else project.table
         self.manager = PluginManager(selection, discover=discover, report=report)
-        self.manager.register(CorePlugin)
+        core = self.manager.register(CorePlugin)
+        core.distribution, core.version = "nnl-core", __version__
         self.events = self.manager.events
         self._tables = {} if project is None else project.plugin_tables()
         self._models: dict[str, BaseModel] = {}

@@ -78,6 +78,15 @@ class Components:
                 advice += f"; {entry} is disabled: {entry.cause}"
         return advice
 
+    def components_of(self, entry: PluginEntry) -> dict[str, list[Record]]:
+        """Return what one plugin contributes, by kind."""
+        found: dict[str, list[Record]] = {}
+        for hook, known in self._records.items():
+            for record, owner in known.values():
+                if owner is entry:
+                    found.setdefault(self._hooks[hook][0].kind, []).append(record)
+        return found
+
     def owner(self, record: Record) -> PluginEntry | None:
         """Return the plugin that a record came from."""
         found = self._records.get(self._hook(type(record)), {}).get(record.name)

@@ -12,8 +12,6 @@ from typing import TYPE_CHECKING, Any, SupportsFloat, TypeAlias, TypeVar
 from nnl_core.errors import HookError
 
 if TYPE_CHECKING:
-    from nnl_core.training import Checkpoint, Evaluator, Trainer
-
     from nnl_core.graph.backend import Buffer
     from nnl_core.graph.ir import Graph
     from nnl_core.graph.node import Node
@@ -22,6 +20,7 @@ if TYPE_CHECKING:
     from nnl_core.graph.spec import Spec
     from nnl_core.graph.variable import Variable
     from nnl_core.session import Session
+    from nnl_core.training import Checkpoint, Evaluator, Trainer
 
 
 class Event:

@@ -35,11 +35,10 @@ from nnl_core.hooks.selection import Selection
 from nnl_core.hooks.specs import Plugin
 
 if TYPE_CHECKING:
-    from nnl_core.training import Evaluator, Trainer, TrainResult
-
     from nnl_core.graph.operator import KernelSource
     from nnl_core.graph.program import Program, Request
     from nnl_core.hooks.events import BackendRequest, KernelRequest
+    from nnl_core.training import Evaluator, Trainer, TrainResult
 
 GROUP = "nnl.plugins"
 _REWRITES = {"nnl_graph_passes", "nnl_compile_graph", "nnl_select_kernel", "nnl_kernels"}
@@ -82,10 +81,9 @@ class PluginManager(Components):
         self._rewriters: list[object] = []
         self._report = report or _warn
         self._discover = discover
-        self._is_loaded = False
+        self.is_loaded = False
         self._pluggy = _Pluggy("nnl")
         self._listeners: list[object] = []
-        self.generation = 0  # counts changes, so that what is made from the plugins can follow
         self._heard: set[tuple[int, str]] = set()
         self._add_hookspecs(Plugin, None)
 
@@ -111,7 +109,7 @@ class PluginManager(Components):
 
         Plugins that fail are reported and left out; `check` raises where that is fatal.
         """
-        self._is_loaded = True
+        self.is_loaded = True
         selection = self.selection
         given = [entry_for(plugin) for plugin in local]
         for entry in given:
@@ -130,13 +128,12 @@ class PluginManager(Components):
                 self._report(f"{entry.error}; left out")
 
     def check(self) -> None:
-        """Raise the first failure that must not pass.
+        """Raise the first failure of loading that must not pass.
 
         That is: a named plugin that is not installed, one of ``required_plugins`` that is absent,
         unusable or of another version, a second implementer of an exclusive hook and, where
         strict, any failure.
         """
-        self._ensure_loaded()
         selection = self.selection
         installed = {entry.name for entry in self.entries}
         for name in selection.named:
@@ -197,7 +194,7 @@ class PluginManager(Components):
             raise ConfigurationError(f"the required plugin {text!r} is not installed")
 
     def _ensure_loaded(self) -> None:
-        if not self._is_loaded:
+        if not self.is_loaded:
             self.load()
 
     def _installed(self) -> list[PluginEntry]:

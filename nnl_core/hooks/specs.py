@@ -22,10 +22,9 @@ from pluggy import HookimplMarker, HookspecMarker
 from nnl_core.hooks import events, records
 
 if TYPE_CHECKING:
-    from nnl_core.training import Evaluator, Trainer, TrainResult
-
     from nnl_core.graph.operator import KernelSource
     from nnl_core.graph.program import Program, Request
+    from nnl_core.training import Evaluator, Trainer, TrainResult
 
 API = "1.0"
 """Version of the hook interface: the minor grows with additions, the major with removals."""
