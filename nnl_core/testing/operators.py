@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NoReturn
 
 import numpy as np
@@ -14,15 +14,23 @@ from nnl_core.graph.operator import Array, Operator, Sample, lookup, registered
 from nnl_core.graph.passes import fuse_elementwise
 from nnl_core.graph.spec import Spec
 from nnl_core.session import current_session
+from nnl_core.testing.arrays import (
+    LAYOUTS,
+    Values,
+    cast_floating,
+    close,
+    copies,
+    describe,
+    difference,
+    garbage,
+    repeated,
+    same_bits,
+    variants,
+)
 from nnl_core.testing.derivatives import check_derivatives
 from nnl_core.testing.expressions import ExpressionCase, c_compiler, compile_expressions
 
 __all__ = ["OperatorCheckError", "check_operator", "operators"]
-
-Values = Sequence[Array | None]
-
-FLOATING = (np.float64, np.float32, np.float16)
-TOLERANCES = {np.dtype(np.float64): 1e-12, np.dtype(np.float32): 1e-5, np.dtype(np.float16): 5e-3}
 
 
 class OperatorCheckError(AssertionError):
@@ -97,7 +105,7 @@ class _SampleCheck:
             hash(tuple(self.attributes.values()))
         except TypeError:
             self.fail("attributes", f"they must be hashable: {self.attributes}")
-        for inputs in _variants(self.sample.inputs):
+        for inputs in variants(self.sample.inputs):
             expected = self.check_reference(inputs)
             self.check_layouts(inputs, expected)
             self.check_backend(inputs, expected)
@@ -138,7 +146,7 @@ class _SampleCheck:
         for position, (array, old) in enumerate(zip(inputs, before, strict=True)):
             if array is None or old is None:
                 continue
-            if not _same_bits(array, old):
+            if not same_bits(array, old):
                 self.fail("inputs", f"{what} writes to input {self.name(position)}")
             if any(np.may_share_memory(array, one) for one in results):
                 self.fail("aliasing", f"an output of {what} shares input {self.name(position)}")
@@ -149,22 +157,22 @@ class _SampleCheck:
 
         That is the reference of the same values in ``float64``, rounded to the outputs' dtypes.
         """
-        results = self.reference(_copies(inputs))
+        results = self.reference(copies(inputs))
         specs = self.specs(inputs)
         for name, result, spec in zip(self.operator.outputs, results, specs, strict=True):
             if Spec.of(result) != spec:
                 self.fail(
                     "infer",
                     f"it says {spec.dtype}{spec.shape} for output {name!r}, which is "
-                    f"{result.dtype}{result.shape}, with {_describe(inputs)}",
+                    f"{result.dtype}{result.shape}, with {describe(inputs)}",
                 )
-        for first, second in zip(results, self.reference(_copies(inputs)), strict=True):
-            if not _same_bits(first, second):
-                self.fail("determinism", f"the reference gives {_difference(second, first)}")
-        wide = self.reference(_cast(inputs, np.float64), "the float64 reference")
+        for first, second in zip(results, self.reference(copies(inputs)), strict=True):
+            if not same_bits(first, second):
+                self.fail("determinism", f"the reference gives {difference(second, first)}")
+        wide = self.reference(cast_floating(inputs, np.float64), "the float64 reference")
         with np.errstate(all="ignore"):
             expected = tuple(one.astype(spec.dtype) for one, spec in zip(wide, specs, strict=True))
-        self.compare(f"precision in {_describe(inputs)}", results, expected)
+        self.compare(f"precision in {describe(inputs)}", results, expected)
         return expected
 
     def specs(self, inputs: Values) -> tuple[Spec, ...]:
@@ -187,8 +195,8 @@ class _SampleCheck:
                     f"output {name!r} is {result.dtype}{result.shape}, not "
                     f"{target.dtype}{target.shape}",
                 )
-            if not _close(result, target, self.tolerance):
-                self.fail(check, f"output {name!r} is {_difference(result, target)}")
+            if not close(result, target, self.tolerance):
+                self.fail(check, f"output {name!r} is {difference(result, target)}")
 
     # Memory layouts ----------------------------------------------------------------------------
 
@@ -202,12 +210,12 @@ class _SampleCheck:
                 self.operator, a, self.attributes, specs
             )
         for layout, arrange in LAYOUTS.items():
-            arranged = [a if a is None or not a.ndim else arrange(a) for a in _copies(inputs)]
+            arranged = [a if a is None or not a.ndim else arrange(a) for a in copies(inputs)]
             for what, function in runs.items():
                 results = self.guarded(f"{what} on {layout} inputs", arranged, function)
                 self.compare(f"{layout} inputs, {what}", results, expected)
-        repeated = [_repeated(a) if a is not None and a.dtype.kind == "f" else a for a in inputs]
-        plain = [None if a is None else np.array(a, order="C") for a in repeated]
+        spread = [repeated(a) if a is not None and a.dtype.kind == "f" else a for a in inputs]
+        plain = [None if a is None else np.array(a, order="C") for a in spread]
         try:
             with np.errstate(all="ignore"):
                 self.operator.reference(*plain, **self.attributes)
@@ -215,7 +223,7 @@ class _SampleCheck:
             return  # the values must differ along the axis that was repeated
         target = self.reference(plain)
         for what, function in runs.items():
-            results = self.guarded(f"{what} on broadcast inputs", repeated, function)
+            results = self.guarded(f"{what} on broadcast inputs", spread, function)
             self.compare(f"broadcast inputs, {what}", results, target)
 
     # Kernels -----------------------------------------------------------------------------------
@@ -229,7 +237,7 @@ class _SampleCheck:
             results = backend.run(self.operator, buffers, self.attributes, specs)
             return tuple(np.asarray(backend.to_host(one)) for one in results)
 
-        self.twice(f"backend {backend.name!r}", _copies(inputs), expected, at_once)
+        self.twice(f"backend {backend.name!r}", copies(inputs), expected, at_once)
         for what, graph in self.graphs(inputs, specs):
             program = self.compiled(what, graph)
 
@@ -237,11 +245,11 @@ class _SampleCheck:
                 *arrays: Array | None, graph: Graph = graph, program: Any = program
             ) -> tuple[Array, ...]:
                 leaves = [backend.from_host(a) for a in arrays if a is not None]
-                outputs = [backend.from_host(_garbage(graph.specs[v])) for v in graph.outputs]
+                outputs = [backend.from_host(garbage(graph.specs[v])) for v in graph.outputs]
                 program.run(leaves, outputs)
                 return tuple(np.array(backend.to_host(one)) for one in outputs)
 
-            self.twice(f"backend {backend.name!r}, {what}", _copies(inputs), expected, in_program)
+            self.twice(f"backend {backend.name!r}, {what}", copies(inputs), expected, in_program)
         kernel = self.operator.kernels.get("numpy")
         if self.operator.view and callable(kernel) and backend.name == "numpy":
             source = np.array(inputs[0])
@@ -261,8 +269,8 @@ class _SampleCheck:
         first = self.guarded(what, inputs, function)
         self.compare(what, first, expected)
         for one, again in zip(first, self.guarded(what, inputs, function), strict=True):
-            if not _same_bits(one, again):
-                self.fail("determinism", f"{what} gives {_difference(again, one)}")
+            if not same_bits(one, again):
+                self.fail("determinism", f"{what} gives {difference(again, one)}")
 
     def compiled(self, what: str, graph: Graph) -> Any:
         """Let the backend compile a graph."""
@@ -327,7 +335,7 @@ def _check_expression(operator: Operator, samples: Sequence[Sample], tolerance: 
         return
     cases, values, targets = [], [], []
     for sample in whole:
-        inputs = _cast(sample.inputs, np.float32)
+        inputs = cast_floating(sample.inputs, np.float32)
         attributes = operator.bind_attributes(sample.attributes)
         (spec,) = operator.infer_specs(
             [None if a is None else Spec.of(a) for a in inputs], attributes
@@ -344,112 +352,8 @@ def _check_expression(operator: Operator, samples: Sequence[Sample], tolerance: 
         ) from None
     for sample, function, inputs, target in zip(whole, functions, values, targets, strict=True):
         result = function(*inputs).astype(target.dtype)
-        if result.shape != target.shape or not _close(result, target, tolerance):
+        if result.shape != target.shape or not close(result, target, tolerance):
             raise OperatorCheckError(
                 f"{operator.name}, {sample!r}: expression {operator.expression!r}: it gives "
-                f"{_difference(result, target)}"
+                f"{difference(result, target)}"
             )
-
-
-# Arrays ------------------------------------------------------------------------------------------
-
-
-def _variants(inputs: Values) -> Iterator[list[Array | None]]:
-    """Yield the inputs in each floating dtype; once as they are where none is floating."""
-    if any(a is not None and a.dtype.kind == "f" for a in inputs):
-        for dtype in FLOATING:
-            yield _cast(inputs, dtype)
-    else:
-        yield _copies(inputs)
-
-
-def _cast(inputs: Values, dtype: type[np.floating[Any]]) -> list[Array | None]:
-    return [
-        None if a is None else a.astype(dtype if a.dtype.kind == "f" else a.dtype) for a in inputs
-    ]
-
-
-def _copies(inputs: Values) -> list[Array | None]:
-    return [None if a is None else np.array(a, order="C") for a in inputs]
-
-
-def _sliced(array: Array) -> Array:
-    """Put the elements two apart, with garbage between them."""
-    wide = _garbage(Spec(tuple(2 * n for n in array.shape), array.dtype))
-    view = wide[tuple(slice(None, None, 2) for _ in array.shape)]
-    view[...] = array
-    return view
-
-
-def _reversed(array: Array) -> Array:
-    """Store the elements backwards along every axis."""
-    backwards = tuple(slice(None, None, -1) for _ in array.shape)
-    view: Array = np.array(array[backwards], order="C")[backwards]
-    return view
-
-
-LAYOUTS: Mapping[str, Callable[[Array], Array]] = {
-    "transposed": np.asfortranarray,
-    "reversed": _reversed,
-    "sliced": _sliced,
-}
-
-
-def _repeated(array: Array) -> Array:
-    """Repeat the first place of the first axis by a stride of zero."""
-    if not array.ndim or not array.size:
-        return array
-    return np.broadcast_to(array[:1], array.shape)
-
-
-def _garbage(spec: Spec) -> Array:
-    """Return memory filled with what no result should show."""
-    if spec.dtype.kind == "f":
-        return np.full(spec.shape, np.nan, spec.dtype)
-    if spec.dtype.kind == "b":
-        return np.ones(spec.shape, spec.dtype)
-    return np.full(spec.shape, np.iinfo(spec.dtype).max, spec.dtype)
-
-
-def _same_bits(left: Array, right: Array) -> bool:
-    return left.shape == right.shape and left.tobytes() == right.tobytes()
-
-
-def _close(result: Array, target: Array, tolerance: float) -> bool:
-    if target.dtype.kind != "f":
-        return bool(np.array_equal(result, target))
-    allowed = TOLERANCES.get(target.dtype, 1e-12) * tolerance
-    finite = np.abs(target[np.isfinite(target)], dtype=np.float64)
-    scale = max(1.0, float(finite.max())) if finite.size else 1.0
-    with np.errstate(all="ignore"):
-        return bool(
-            np.allclose(
-                result.astype(np.float64),
-                target.astype(np.float64),
-                rtol=allowed,
-                atol=allowed * scale,
-                equal_nan=True,
-            )
-        )
-
-
-def _difference(result: Array, target: Array) -> str:
-    """Say where two arrays differ most."""
-    if result.shape != target.shape:
-        return f"of shape {result.shape}, not {target.shape}"
-    if not target.size:
-        return "empty"
-    with np.errstate(all="ignore"):
-        gaps = np.abs(result.astype(np.float64) - target.astype(np.float64))
-        unequal = ~((result == target) | (np.isnan(gaps) & np.isnan(target) & np.isnan(result)))
-    gaps = np.where(unequal, np.where(np.isnan(gaps), np.inf, gaps), -1)
-    place = np.unravel_index(int(np.argmax(gaps)), gaps.shape)
-    where = tuple(int(axis) for axis in place)
-    return (
-        f"{result[place]!r} at {where}, not {target[place]!r} "
-        f"({int(np.count_nonzero(unequal))} of {target.size} elements differ)"
-    )
-
-
-def _describe(inputs: Values) -> str:
-    return ", ".join("none" if a is None else f"{a.dtype}{a.shape}" for a in inputs)
