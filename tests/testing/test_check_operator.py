@@ -269,7 +269,8 @@ def test_dependence_on_memory_layout_is_reported(layout, reference):
 
 def dense(x: np.ndarray) -> tuple[int, ...]:
     """Strides of ``x`` as if it had no gaps, where it is laid out forwards."""
-    if any(stride < 0 for stride in x.strides) or not x.flags.c_contiguous and x.flags.f_contiguous:
+    backwards = any(stride < 0 for stride in x.strides)
+    if backwards or (not x.flags.c_contiguous and x.flags.f_contiguous):
         return x.strides
     return np.empty(x.shape, x.dtype).strides
 
