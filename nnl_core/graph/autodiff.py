@@ -181,8 +181,8 @@ def _call_vjp(node: Node, gradients: list[Variable | None]) -> tuple[Any, ...]:
         for i, v in enumerate(node.inputs)
     )
     outputs = tuple(
-        node.output(i) if name in operator.save else node.specs[i]
-        for i, name in enumerate(operator.outputs)
+        node.output(i) if operator.output_name(i) in operator.save else spec
+        for i, spec in enumerate(node.specs)
     )
     single = len(outputs) == 1
     try:

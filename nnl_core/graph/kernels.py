@@ -22,7 +22,8 @@ def select_kernel(
 ) -> Any:
     """Return what a plugin selects (`nnl_select_kernel`), else what is attached, else ``None``.
 
-    ``inputs`` are arrays or specs, or ``None`` for an absent one. A plugin is asked once for each operator, backend, attributes and input specs.
+    ``inputs`` are arrays or specs, or ``None`` for an absent one. A plugin is asked once for each
+    operator, backend, attributes and input specs.
     """
     session = current_session()
     version = session.graph_version

@@ -65,41 +65,51 @@ def backward_observer(
         for variable_number, leaf in zip(lowered.graph.leaves, lowered.leaves, strict=True):
             values[variable_number] = leaf.read()
         owner = _owners(lowered, flow)
-        open_at: list[int] = []
+        last = lowered.graph.instructions[-1] if lowered.graph.instructions else None
+        begun = 0  # how many nodes of the flow were announced; the latest may still be open
 
         def value(variable: Any) -> Buffer | None:
-            if not isinstance(variable, Variable) or variable.parent is None:
-                return variable._data.read() if isinstance(variable, Variable) else None
+            if not isinstance(variable, Variable):
+                return None
+            if variable.parent is None:
+                return variable._data.read()
             number = lowered.numbers.get((variable.parent, variable._index, 0))
             return None if number is None else values.get(number)
 
-        def close() -> None:
-            node, received, passed_on = flow[open_at.pop()]
+        def start() -> None:
+            node, received, _ = flow[begun]
+            if pre_hook is not None:
+                pre_hook(node)
+            if on_start is not None:
+                on_start(NodeBackwardStart(node, [*map(value, received)]))
+
+        def end() -> None:
+            node, received, passed_on = flow[begun - 1]
             if post_hook is not None:
                 post_hook(node)
             if on_end is not None:
                 on_end(NodeBackwardEnd(node, [*map(value, received)], [*map(value, passed_on)]))
+
+        def advance(count: int) -> None:
+            nonlocal begun
+            while begun < count:
+                if begun:
+                    end()
+                start()
+                begun += 1
 
         def observe(
             instruction: Instruction,
             inputs: Sequence[Buffer | None],
             outputs: Sequence[Buffer] | None,
         ) -> None:
-            position = owner[instruction.source]
-            if outputs is not None:
-                values.update(zip(instruction.outputs, outputs, strict=True))
-                if instruction is lowered.graph.instructions[-1] and open_at:
-                    close()
+            if outputs is None:
+                advance(owner[instruction.source] + 1)
                 return
-            if open_at and open_at[-1] != position:
-                close()
-            if not open_at and position >= 0:
-                open_at.append(position)
-                node, received, _ = flow[position]
-                if pre_hook is not None:
-                    pre_hook(node)
-                if on_start is not None:
-                    on_start(NodeBackwardStart(node, [*map(value, received)]))
+            values.update(zip(instruction.outputs, outputs, strict=True))
+            if instruction is last:
+                advance(len(flow))
+                end()
 
         return observe
 

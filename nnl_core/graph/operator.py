@@ -180,6 +180,10 @@ class Operator:
         inputs = self.parameters.inputs
         return inputs[position] if position < len(inputs) else self.parameters.variadic
 
+    def output_name(self, index: int) -> str:
+        """Return the name of the output at a position."""
+        return self.outputs[min(index, len(self.outputs) - 1)]
+
     def infer_specs(
         self, specs: Sequence[Spec | None], attributes: dict[str, Any]
     ) -> tuple[Spec, ...]:
@@ -310,7 +314,7 @@ def defop(
     save
         names of the inputs and outputs whose values the gradient rule reads
     outputs
-        names of the results
+        names of the results; ``("*ys",)`` is any number of them, as many as `infer` gives specs
     view
         the output's elements are the first input's, seen through another shape or strides
         (so that a compiled program need not copy them)
