@@ -58,7 +58,7 @@ class NumpyBackend:
                 else:
                     result = kernel(*inputs, out=None, **attributes)
                     if operator.view:
-                        result = np.array(result)  # a value of its own, not a view of the input
+                        result = np.array(result, order="C")  # a value of its own, not a view
         except NnlError:
             raise
         except Exception as error:
@@ -75,7 +75,7 @@ class NumpyBackend:
 
 
 def _as_spec(result: Any, spec: Spec) -> Array:
-    array = np.asarray(result)
+    array = np.asarray(result, order="C")
     if array.dtype != spec.dtype:
         array = array.astype(spec.dtype)
     if array.shape != spec.shape:
