@@ -414,6 +414,10 @@ class PluginManager(Components):
             self._heard = {pair for pair in self._heard if pair[0] != id(listener)}
             self._compile()
 
+    def event_hooks(self) -> list[str]:
+        """Return the names of all event hooks, those of plugins included."""
+        return [hook for hook, (info, _) in self._hooks.items() if info.role == "event"]
+
     def _compile(self) -> None:
         """Bring the event table up to date."""
         for hook, (info, _) in self._hooks.items():
