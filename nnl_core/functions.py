@@ -3,4 +3,6 @@
 from __future__ import annotations
 
 from nnl_core.operators.arithmetic import *
+from nnl_core.operators.einsum import *
 from nnl_core.operators.flat import *
+from nnl_core.operators.linear import *

@@ -1,0 +1,28 @@
+"""Dtypes that operators compute in, where that is not the dtype of their inputs."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from nnl_core.graph.operator import Array
+from nnl_core.graph.spec import DEFAULT_DTYPE
+from nnl_core.graph.variable import Operand, Variable
+from nnl_core.operators.arithmetic import cast
+
+
+def wide(x: Array) -> Array:
+    """Return ``float16`` as ``float32``, in which it is computed; anything else as it is."""
+    return x.astype(np.float32) if x.dtype == np.float16 else x
+
+
+def sum_dtype(dtype: np.dtype) -> np.dtype:
+    """Return the dtype of a sum of products: integers and booleans are summed in 64 bits."""
+    if dtype.kind == "u":
+        return np.dtype(np.uint64)
+    return dtype if dtype.kind == "f" else np.dtype(np.int64)
+
+
+def floating(x: Operand) -> Variable:
+    """Return a variable of floating dtype: integers and booleans become ``float32``."""
+    variable = x if isinstance(x, Variable) else Variable.constant(x)
+    return variable if variable.dtype.kind == "f" else cast(variable, DEFAULT_DTYPE)
