@@ -9,8 +9,11 @@ import numpy as np
 import numpy.typing as npt
 import pluggy
 
+import nnl_core as nnl
 from benchmarks.report import Report
 from benchmarks.timing import TIMING_COLUMNS, interleave, timing_row
+from nnl_core import functions as F
+from nnl_core.graph import execute
 from nnl_core.hooks import EventTable, NodeForwardEnd, NodeForwardStart
 
 Array = npt.NDArray[np.float32]
@@ -21,11 +24,14 @@ DESCRIPTIONS = {
     "guarded": "two hooks around each product, read from EventTable: nobody listens",
     "pluggy": "the same two hooks called through pluggy alone: no plugin registered",
     "one listener": "as guarded, with one listener for each hook",
+    "graph, unhooked": "the same products as a static graph, its look for listeners taken out",
+    "graph": "the same graph as it is: y.forward() with nobody listening",
+    "graph, one listener": "the same graph with one listener for each hook: nodes run one by one",
 }
 
 
 def run(rounds: int) -> Report:
-    """Time a chain of small products, alone and with two hooks around each product."""
+    """Time a chain of small products, bare and as a graph, with and without hooks around each."""
     generator = np.random.default_rng(0)
     x = generator.standard_normal((32, 64), np.float32)
     scale = np.float32(1 / 8)
@@ -35,11 +41,11 @@ def run(rounds: int) -> Report:
         "guarded": lambda: guarded(x, weights, nobody),
         "pluggy": lambda: through_pluggy(x, weights, relay),
         "one listener": lambda: guarded(x, weights, somebody),
+        **graph_cases(x, weights),
     }
     nobody = EventTable()
     somebody = EventTable()
-    somebody.node_forward_start = lambda event: None
-    somebody.node_forward_end = lambda event: None
+    somebody.node_forward_start = somebody.node_forward_end = ignore
     relay = pluggy_relay()
 
     expected = plain(x, weights)
@@ -48,10 +54,18 @@ def run(rounds: int) -> Report:
             raise AssertionError(f"case {name!r} computes something else than 'plain'")
     samples = interleave(cases, rounds=rounds)
     rows = [
-        timing_row(name, samples, baseline="plain", description=DESCRIPTIONS[name])
+        timing_row(
+            name,
+            samples,
+            baseline="graph, unhooked" if name.startswith("graph") else "plain",
+            description=DESCRIPTIONS[name],
+        )
         for name in cases
     ]
-    notes = [f"A chain of {CHAIN} products (32, 64) @ (64, 64); pluggy {pluggy.__version__}."]
+    notes = [
+        f"A chain of {CHAIN} products (32, 64) @ (64, 64); pluggy {pluggy.__version__}.",
+        "The ratios of the graph are to the graph without hooks.",
+    ]
     return Report("Hooks in a hot loop", TIMING_COLUMNS, rows, notes)
 
 
@@ -85,6 +99,40 @@ def through_pluggy(x: Array, weights: list[Array], relay: Any) -> Array:
         relay.node_forward_end(node=NODE, inputs=(x, weight), outputs=(y,))
         x = y
     return x
+
+
+def graph_cases(x: Array, weights: list[Array]) -> dict[str, Callable[[], Array]]:
+    """Return the chain as a static graph: without a look for listeners, with it, with listeners."""
+    y = nnl.Variable.from_numpy_array(x)
+    for weight in weights:
+        y = F.affine(y, nnl.Variable.from_numpy_array(weight))
+    events = nnl.current_session().events
+    names = vars(execute)
+    look = names["forward_observer"]
+
+    def forward() -> Array:
+        y.forward(clear_buffer=True)
+        return y.d
+
+    def unhooked() -> Array:
+        names["forward_observer"] = lambda pre_hook, post_hook: None
+        try:
+            return forward()
+        finally:
+            names["forward_observer"] = look
+
+    def with_listener() -> Array:
+        events.node_forward_start = events.node_forward_end = ignore
+        try:
+            return forward()
+        finally:
+            events.node_forward_start = events.node_forward_end = None
+
+    return {"graph, unhooked": unhooked, "graph": forward, "graph, one listener": with_listener}
+
+
+def ignore(event: object) -> None:
+    """Listen, and do nothing about it."""
 
 
 def pluggy_relay() -> Any:
