@@ -81,9 +81,7 @@ class NormalInitializer(BaseInitializer):
 class UniformInitializer(BaseInitializer):
     """Uniformly distributed in the half-open interval ``lim``."""
 
-    def __init__(
-        self, lim: tuple[float, float] = (-1, 1), rng: RandomSource | None = None
-    ) -> None:
+    def __init__(self, lim: tuple[float, float] = (-1, 1), rng: RandomSource | None = None) -> None:
         super().__init__(rng)
         self.lim = lim
 
@@ -142,9 +140,7 @@ class OrthogonalInitializer(BaseInitializer):
                 f"OrthogonalInitializer needs a shape with at least two axes, not {tuple(shape)}"
             )
         flat = (shape[0], math.prod(shape[1:]))
-        left, _, right = np.linalg.svd(
-            self.generator.normal(0.0, 1.0, flat), full_matrices=False
-        )
+        left, _, right = np.linalg.svd(self.generator.normal(0.0, 1.0, flat), full_matrices=False)
         orthogonal = left if left.shape == flat else right
         return _single(orthogonal.reshape(tuple(shape)) * self.gain)
 
@@ -165,9 +161,7 @@ class WeightNormalizationScaleInitializer(BaseInitializer):
         return _single(np.sqrt(np.sum(self.w.d.astype(np.float64) ** 2, axis=axes) + self.eps))
 
 
-def calc_normal_std_he_forward(
-    inmaps: int, outmaps: int, kernel: Sequence[int] = (1, 1)
-) -> float:
+def calc_normal_std_he_forward(inmaps: int, outmaps: int, kernel: Sequence[int] = (1, 1)) -> float:
     """Return ``sqrt(2 / (inmaps K))`` for a kernel of K elements.
 
     He et al., "Delving deep into rectifiers", 2015: the variance of what is passed on is kept.
@@ -175,9 +169,7 @@ def calc_normal_std_he_forward(
     return _root_of_ratio(2, math.prod(kernel) * inmaps)
 
 
-def calc_normal_std_he_backward(
-    inmaps: int, outmaps: int, kernel: Sequence[int] = (1, 1)
-) -> float:
+def calc_normal_std_he_backward(inmaps: int, outmaps: int, kernel: Sequence[int] = (1, 1)) -> float:
     """Return ``sqrt(2 / (outmaps K))`` for a kernel of K elements.
 
     He et al., "Delving deep into rectifiers", 2015: the variance of gradients is kept.

@@ -246,7 +246,9 @@ def assign_parameters(stored: Mapping[str, StoredParameter], origin: str) -> Non
         scope, key, full_name = _place(name, create=False)
         found = None if scope is None else scope.get(key)
         if isinstance(found, dict):
-            raise ParameterError(f"{origin}: parameter {name!r} is a scope here; nothing was loaded")
+            raise ParameterError(
+                f"{origin}: parameter {name!r} is a scope here; nothing was loaded"
+            )
         if found is None:
             parameter = Parameter(entry.array.shape, entry.need_grad, entry.array.dtype, full_name)
             parameter.d = entry.array

@@ -1,0 +1,165 @@
+"""Parameters that a solver updates as one flat block, and the program that does it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from nnl_core import functions as F
+from nnl_core.flat_storage import FlatStorage
+from nnl_core.graph.array import NdArray
+from nnl_core.graph.backend import Backend, current_backend
+from nnl_core.graph.lower import lower
+from nnl_core.graph.modes import auto_forward
+from nnl_core.graph.node import pop_scope_name, push_scope_name
+from nnl_core.graph.operator import Array
+from nnl_core.graph.program import BoundProgram
+from nnl_core.graph.spec import Spec
+from nnl_core.graph.variable import Variable
+from nnl_core.session import current_session
+
+if TYPE_CHECKING:
+    from nnl_core.solvers.solver import Solver
+
+Update = tuple[Variable, NdArray]
+
+
+class FlatGroup:
+    """Parameters of one dtype that have seen equally many updates.
+
+    Attributes
+    ----------
+    parameters
+        by name, in the order in which they lie in the blocks
+    storage
+        flat data and flat gradients
+    states
+        flat states of the rule, in the dtype that it computes in
+    scalars
+        0-d variables with the numbers that change from step to step
+    t
+        updates so far
+    """
+
+    def __init__(self, solver: Solver, parameters: Mapping[str, Variable], t: int) -> None:
+        self.solver = solver
+        self.parameters = dict(parameters)
+        self.storage = FlatStorage(parameters)
+        self.t = t
+        dtype = self.storage.data.dtype
+        # A half-precision state would lose what makes it one: 1e-8 is 0 there.
+        self.dtype = np.promote_types(dtype, np.float32)
+        length = self.storage.data.size
+        self.states = {
+            name: NdArray(Spec((length,), self.dtype), np.zeros(length, self.dtype))
+            for name in solver.state_names
+        }
+        self.scalars = {
+            name: Variable((), dtype=self.dtype) for name in solver.scalars_at(1, self.dtype)
+        }
+        self._values: dict[str, float] = {}
+        self._program: tuple[tuple[Backend, int], BoundProgram] | None = None
+
+    @property
+    def data(self) -> NdArray:
+        """The flat block of all elements."""
+        return self.storage.data.data
+
+    @property
+    def gradient(self) -> NdArray:
+        """The flat block of all gradients."""
+        return self.storage.grad.data
+
+    # States -------------------------------------------------------------------------------------
+
+    def get_state(self, name: str) -> dict[str, Array]:
+        """Return copies of one parameter's states, in its shape."""
+        start, stop = self.storage.segments[name]
+        shape = self.parameters[name].shape
+        return {
+            key: block.read()[start:stop].reshape(shape).copy()
+            for key, block in self.states.items()
+        }
+
+    def set_state(self, name: str, state: Mapping[str, Array]) -> None:
+        """Copy one parameter's states in."""
+        start, stop = self.storage.segments[name]
+        for key, array in state.items():
+            self.states[key].read()[start:stop] = array.ravel()
+            self.states[key].touch()
+
+    # Updating -----------------------------------------------------------------------------------
+
+    def write_scalars(self) -> None:
+        """Give the scalars their values for update ``t``."""
+        for name, value in self.solver.scalars_at(self.t, self.dtype).items():
+            if self._values.get(name) != value:
+                self._values[name] = value
+                storage = self.scalars[name].data
+                storage.read()[...] = value
+                storage.touch()
+
+    def updates(self, gradient: Variable | None = None) -> list[Update]:
+        """Return the rule as graph: new values, each with the storage that it overwrites.
+
+        ``gradient`` is flat, as ``F.pack`` makes it from the parameters' gradients in order;
+        default: the leaf of all gradients that `gradient` stores.
+        """
+        with auto_forward(False):
+            push_scope_name(self.solver.name)
+            try:
+                return self._updates(self.storage.grad if gradient is None else gradient)
+            finally:
+                pop_scope_name()
+
+    def _updates(self, gradient: Variable) -> list[Update]:
+        solver = self.solver
+        parameter = _as(self.storage.data, self.dtype)
+        gradient = _as(gradient, self.dtype)
+        states = {name: _leaf(block) for name, block in self.states.items()}
+        if solver.per_parameter:
+            new, new_states = self._parameter_by_parameter(parameter, gradient, states)
+        else:
+            new, new_states = solver.rule(parameter, gradient, states, self.scalars)
+        return [
+            (_as(new, self.storage.data.dtype), self.data),
+            *((new_states[name], block) for name, block in self.states.items()),
+        ]
+
+    def _parameter_by_parameter(
+        self, parameter: Variable, gradient: Variable, states: dict[str, Variable]
+    ) -> tuple[Variable, dict[str, Variable]]:
+        """Apply the rule to each parameter's part, so that norms in it are that parameter's."""
+        news: list[Variable] = []
+        new_states: dict[str, list[Variable]] = {name: [] for name in states}
+        for start, stop in self.storage.segments.values():
+            new, changed = self.solver.rule(
+                F.slice(parameter, (start,), (stop,)),
+                F.slice(gradient, (start,), (stop,)),
+                {name: F.slice(state, (start,), (stop,)) for name, state in states.items()},
+                self.scalars,
+            )
+            news.append(new)
+            for name, state in changed.items():
+                new_states[name].append(state)
+        return F.pack(*news), {name: F.pack(*parts) for name, parts in new_states.items()}
+
+    def run(self) -> None:
+        """Update parameters and states from the stored gradients."""
+        backend = current_backend()
+        key = (backend, current_session().graph_version)
+        if self._program is None or self._program[0] != key:
+            self._program = (key, BoundProgram(lower((), updates=self.updates()), backend))
+        self._program[1].run()
+
+
+def _as(variable: Variable, dtype: np.dtype) -> Variable:
+    return variable if variable.dtype == dtype else F.cast(variable, dtype)
+
+
+def _leaf(storage: NdArray) -> Variable:
+    variable = Variable(storage.shape, dtype=storage.dtype)
+    variable.data = storage
+    return variable

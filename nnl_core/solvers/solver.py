@@ -1,0 +1,438 @@
+"""What all solvers share: parameters, states, gradients, and the steps of an update."""
+
+from __future__ import annotations
+
+import inspect
+import math
+import os
+from collections.abc import Iterable, Iterator, Mapping
+from typing import ClassVar, NamedTuple
+
+import numpy as np
+
+from nnl_core.errors import SolverError
+from nnl_core.graph.node import Structure
+from nnl_core.graph.operator import Array
+from nnl_core.graph.variable import Variable
+from nnl_core.solvers.group import FlatGroup
+
+
+class SolverState(NamedTuple):
+    """What a solver remembers of one parameter."""
+
+    t: int
+    """updates so far"""
+    pstate: dict[str, Array]
+    """arrays of the parameter's shape, by name"""
+
+
+class Solver:
+    """An update rule, and the parameters that it is applied to.
+
+    A subclass names its states and writes the rule once, as graph on flat variables: `update` runs
+    it as a program over all parameters of one dtype, and ``compile_step`` puts it into the program
+    of the whole training step.
+
+    Attributes
+    ----------
+    state_names
+        arrays that the rule keeps for each parameter, zero at first
+    per_parameter
+        the rule uses norms or other reductions: it is applied to one parameter at a time
+    rate_name
+        what the constructor calls the learning rate
+    """
+
+    state_names: ClassVar[tuple[str, ...]] = ()
+    per_parameter: ClassVar[bool] = False
+    rate_name: ClassVar[str] = "lr"
+    fuses_weight_decay: ClassVar[bool] = False
+
+    def __init__(self, learning_rate: float) -> None:
+        self._rate = _checked_rate(learning_rate)
+        self._decay: float | None = None
+        self._parameters: dict[str, Variable] = {}
+        self._groups: list[FlatGroup] = []
+        self._kept: dict[str, SolverState] = {}  # of parameters that are in no group
+        self._seen: tuple[int, int] = (-1, 0)
+        self._changes = 0
+
+    # What a subclass defines --------------------------------------------------------------------
+
+    def rule(
+        self,
+        parameter: Variable,
+        gradient: Variable,
+        states: dict[str, Variable],
+        scalars: dict[str, Variable],
+    ) -> tuple[Variable, dict[str, Variable]]:
+        """Return the updated parameter and states, as graph.
+
+        All are flat and of one dtype, ``float32`` or wider; ``scalars`` are the 0-d values of
+        `scalars_at`.
+        """
+        raise SolverError(f"solver {self.name!r} defines no rule")
+
+    def scalars_at(self, t: int, dtype: np.dtype) -> dict[str, float]:
+        """Return the numbers that change from step to step, for update ``t`` (from 1)."""
+        return {"rate": self._rate}
+
+    # Parameters ---------------------------------------------------------------------------------
+
+    @property
+    def name(self) -> str:
+        """Name of the rule."""
+        return type(self).__name__
+
+    @property
+    def info(self) -> dict[str, object]:
+        """The constructor's arguments, with the present learning rate."""
+        arguments = inspect.signature(type(self)).parameters
+        values = {name: getattr(self, name) for name in arguments if name != self.rate_name}
+        return {self.rate_name: self._rate, **values}
+
+    def set_parameters(
+        self, params: Mapping[str, Variable], reset: bool = True, retain_state: bool = False
+    ) -> None:
+        """Say what to update.
+
+        Parameters
+        ----------
+        reset
+            forget all parameters and states set before; else add to them
+        retain_state
+            with ``reset=False``: keep the state of a name that is set again
+
+        Parameters that need no gradient are left alone until they do. Raises `SolverError` for
+        what is not floating, or shares its elements with another.
+        """
+        for name, parameter in params.items():
+            if not isinstance(parameter, Variable):
+                raise SolverError(
+                    f"parameter {name!r} is a {type(parameter).__name__}, not a Variable"
+                )
+            if parameter.dtype.kind != "f":
+                raise SolverError(
+                    f"parameter {name!r} is {parameter.dtype}; solvers update floating parameters"
+                )
+        chosen = dict(params) if reset else {**self._parameters, **params}
+        names: dict[int, str] = {}
+        for name, parameter in chosen.items():
+            other = names.setdefault(id(parameter.data), name)
+            if other != name:
+                raise SolverError(
+                    f"parameters {other!r} and {name!r} share their elements; give one of them"
+                )
+        kept = self._all_states()
+        if reset:
+            kept = {}
+        elif not retain_state:
+            kept = {name: state for name, state in kept.items() if name not in params}
+        self._replace(chosen, kept)
+
+    def get_parameters(self) -> dict[str, Variable]:
+        """Return the parameters by name."""
+        return dict(self._parameters)
+
+    def remove_parameters(self, keys: Iterable[str]) -> None:
+        """Forget some parameters and their states."""
+        gone = set(keys)
+        unknown = gone - self._parameters.keys()
+        if unknown:
+            raise SolverError(f"solver {self.name!r} has no parameter {min(unknown)!r}")
+        kept = self._all_states()
+        self._replace(
+            {name: p for name, p in self._parameters.items() if name not in gone},
+            {name: state for name, state in kept.items() if name not in gone},
+        )
+
+    def clear_parameters(self) -> None:
+        """Forget all parameters and states."""
+        self._replace({}, {})
+
+    def _replace(self, parameters: dict[str, Variable], kept: dict[str, SolverState]) -> None:
+        self._parameters, self._kept = parameters, kept
+        self._groups = []
+        self._changes += 1
+
+    # Groups -------------------------------------------------------------------------------------
+
+    @property
+    def flat_groups(self) -> list[FlatGroup]:
+        """The parameters to update, in groups that lie in flat blocks.
+
+        The groups are the same objects until a parameter is added, removed, frozen or unfrozen.
+        """
+        seen = (Structure.version, self._changes)
+        if seen != self._seen:
+            self._regroup()
+            self._seen = (Structure.version, self._changes)
+        return self._groups
+
+    def _regroup(self) -> None:
+        counts = {name: group.t for group in self._groups for name in group.parameters}
+        counts = {name: state.t for name, state in self._kept.items()} | counts
+        wanted: dict[tuple[np.dtype, int], dict[str, Variable]] = {}
+        for name, parameter in self._parameters.items():
+            if parameter.need_grad:
+                key = (parameter.dtype, counts.get(name, 0))
+                wanted.setdefault(key, {})[name] = parameter
+        if len(wanted) == len(self._groups) and all(
+            group.storage.fits(parameters)
+            for group, parameters in zip(self._groups, wanted.values(), strict=True)
+        ):
+            return
+        kept = self._all_states()
+        for name, state in kept.items():
+            self._check_state(name, state)
+        self._groups, self._kept = [], kept
+        for (_, t), parameters in wanted.items():
+            group = FlatGroup(self, parameters, t)
+            for name in parameters:
+                known = self._kept.pop(name, None)
+                if known is not None:
+                    group.set_state(name, known.pstate)
+            self._groups.append(group)
+
+    # Updating -----------------------------------------------------------------------------------
+
+    def update(self) -> None:
+        """Apply the rule once to every parameter that needs a gradient.
+
+        Values that are not finite are used as they are: nothing is skipped. See
+        `check_inf_or_nan_grad`. Raises `SolverError` where there is nothing to update.
+        """
+        self.prepare_step()
+        for group in self._groups:
+            group.run()
+        self.finish_step()
+
+    def prepare_step(self, gradients: bool = True) -> None:
+        """Count the update, give the scalars their values, and bring the blocks up to date.
+
+        ``gradients=False`` leaves the gradients' blocks alone, for a program that computes them.
+        """
+        groups = self.flat_groups
+        if not groups:
+            reason = (
+                f"none of its {len(self._parameters)} parameters needs a gradient"
+                if self._parameters
+                else "it has no parameters; call set_parameters"
+            )
+            raise SolverError(f"solver {self.name!r} has nothing to update: {reason}")
+        for group in groups:
+            group.storage.collect_data()
+            if gradients:
+                group.storage.collect_gradients()
+        for group in groups:
+            group.t += 1
+            group.write_scalars()
+
+    def finish_step(self) -> None:
+        """Tell the parameters that they were written."""
+        for group in self._groups:
+            group.storage.publish_data()
+        self._decay = None
+
+    def learning_rate(self) -> float:
+        """Return the learning rate."""
+        return self._rate
+
+    def set_learning_rate(self, learning_rate: float) -> None:
+        """Set the learning rate of the updates to come."""
+        self._rate = _checked_rate(learning_rate)
+
+    # Gradients ----------------------------------------------------------------------------------
+
+    def zero_grad(self) -> None:
+        """Make all gradients zero."""
+        for parameter in self._parameters.values():
+            parameter.grad.zero()
+
+    def weight_decay_is_fused(self) -> bool:
+        """Whether weight decay is part of the rule, not of the gradient."""
+        return self.fuses_weight_decay
+
+    def weight_decay(self, decay_rate: float) -> None:
+        """Add ``decay_rate`` times the parameters to the gradients.
+
+        A solver with fused weight decay instead uses the rate in the next update alone, in place
+        of its own.
+        """
+        if self.fuses_weight_decay:
+            self._decay = float(decay_rate)
+            return
+        for group in self._changed_gradients():
+            gradient, data = group.gradient.read(), group.storage.collect_data().read()
+            gradient += data * data.dtype.type(decay_rate)
+
+    def scale_grad(self, scale: float) -> None:
+        """Multiply all gradients by a number."""
+        for group in self._changed_gradients():
+            gradient = group.gradient.read()
+            gradient *= gradient.dtype.type(scale)
+
+    def clip_grad_by_value(self, value: float) -> None:
+        """Bring every element of the gradients into ``[-value, value]``; NaN stays NaN."""
+        limit = _checked_norm(value)
+        for group in self._changed_gradients():
+            gradient = group.gradient.read()
+            np.clip(gradient, -limit, limit, out=gradient)
+
+    def clip_grad_by_norm(self, clip_norm: float) -> None:
+        """Scale each parameter's gradient down to a norm of at most ``clip_norm``."""
+        limit = _checked_norm(clip_norm)
+        for group in self._changed_gradients():
+            for _, gradient in group.storage.gradient_parts():
+                norm = math.sqrt(_sum_of_squares(gradient))
+                if norm > limit:
+                    gradient *= gradient.dtype.type(limit / norm)
+
+    def clip_grad_by_global_norm(self, clip_norm: float) -> float:
+        """Scale all gradients alike, to a common norm of at most ``clip_norm``.
+
+        Returns the norm that they had.
+        """
+        limit = _checked_norm(clip_norm)
+        norm = math.sqrt(sum(_sum_of_squares(gradient) for _, gradient in self._gradients()))
+        if norm > limit:
+            self.scale_grad(limit / norm)
+        return norm
+
+    def check_inf_grad(self) -> bool:
+        """Whether some gradient has an infinite element."""
+        return any(bool(np.isinf(gradient).any()) for _, gradient in self._gradients())
+
+    def check_nan_grad(self) -> bool:
+        """Whether some gradient has a NaN."""
+        return any(bool(np.isnan(gradient).any()) for _, gradient in self._gradients())
+
+    def check_inf_or_nan_grad(self) -> bool:
+        """Whether some gradient has an element that is not finite."""
+        return any(not np.isfinite(gradient).all() for _, gradient in self._gradients())
+
+    def _gradients(self) -> Iterator[tuple[str, Array]]:
+        for group in self.flat_groups:
+            group.storage.collect_gradients()
+            yield from group.storage.gradient_parts()
+
+    def _changed_gradients(self) -> Iterator[FlatGroup]:
+        """Yield groups whose flat gradient may be written in place, in the loop's body."""
+        for group in self.flat_groups:
+            group.storage.collect_gradients()
+            with np.errstate(all="ignore"):
+                yield group
+            group.gradient.touch()
+            group.storage.publish_gradients()
+
+    # States -------------------------------------------------------------------------------------
+
+    def get_states(self) -> dict[str, SolverState]:
+        """Return copies of all states by parameter."""
+        known = self._all_states()
+        return {
+            name: known.get(name) or self._new_state(parameter)
+            for name, parameter in self._parameters.items()
+        }
+
+    def _new_state(self, parameter: Variable) -> SolverState:
+        dtype = np.promote_types(parameter.dtype, np.float32)
+        return SolverState(0, {key: np.zeros(parameter.shape, dtype) for key in self.state_names})
+
+    def set_states(self, states: Mapping[str, SolverState]) -> None:
+        """Put states in place of those of the named parameters: all of them, or none on an error.
+
+        Raises `SolverError` for an unknown parameter, or where names or shapes do not fit.
+        """
+        for name, state in states.items():
+            if name not in self._parameters:
+                raise SolverError(
+                    f"solver {self.name!r} has no parameter {name!r} to give a state to; call "
+                    "set_parameters first"
+                )
+            self._check_state(name, state)
+        self._replace(self._parameters, {**self._all_states(), **states})
+
+    def save_states(self, path: str | os.PathLike[str]) -> None:
+        """Save all states to a file, whole or not at all; the suffix names the format."""
+        from nnl_core.io import StoredParameter, save
+
+        arrays = {}
+        for name, state in self.get_states().items():
+            arrays[f"{name}/t"] = StoredParameter(np.asarray(state.t, np.int64), False)
+            for key, array in state.pstate.items():
+                arrays[f"{name}/{key}"] = StoredParameter(array, False)
+        save(path, arrays, {"solver": self.name})
+
+    def load_states(self, path: str | os.PathLike[str]) -> None:
+        """Load what `save_states` wrote, for the same parameters: all of it, or none on an error.
+
+        Raises `FileError` where the file is damaged, `SolverError` where it is another solver's.
+        """
+        from nnl_core.io import load
+
+        contents = load(path)
+        solver = contents.metadata.get("solver")
+        if solver != self.name:
+            raise SolverError(
+                f"{os.fspath(path)}: holds the states of {solver or 'no solver'}, not of {self.name}"
+            )
+        found: dict[str, dict[str, Array]] = {}
+        for key, entry in contents.parameters.items():
+            name, _, state = key.rpartition("/")
+            found.setdefault(name, {})[state] = entry.array
+        self.set_states(
+            {name: SolverState(int(arrays.pop("t")), arrays) for name, arrays in found.items()}
+        )
+
+    def _all_states(self) -> dict[str, SolverState]:
+        states = dict(self._kept)
+        for group in self._groups:
+            for name in group.parameters:
+                states[name] = SolverState(group.t, group.get_state(name))
+        return states
+
+    def _check_state(self, name: str, state: SolverState) -> None:
+        if set(state.pstate) != set(self.state_names):
+            raise SolverError(
+                f"solver {self.name!r}: the state of {name!r} has {sorted(state.pstate)} where it "
+                f"needs {sorted(self.state_names)}"
+            )
+        shape = self._parameters[name].shape
+        for key, array in state.pstate.items():
+            if np.shape(array) != shape:
+                raise SolverError(
+                    f"solver {self.name!r}: state {key!r} of {name!r} has shape {np.shape(array)} "
+                    f"and the parameter {shape}; set the parameter again to start it anew"
+                )
+
+    def __repr__(self) -> str:
+        arguments = ", ".join(f"{name}={value!r}" for name, value in self.info.items())
+        return f"{self.name}({arguments})"
+
+
+def checked(value: float, name: str, lowest: float = 0.0, below: float = math.inf) -> float:
+    """Return a rule's number; raise `SolverError` outside ``[lowest, below)``."""
+    if not lowest <= value < below:
+        raise SolverError(f"{name}={value!r} is outside [{lowest:g}, {below:g})")
+    return float(value)
+
+
+def _checked_rate(value: float) -> float:
+    return checked(value, "learning rate")
+
+
+def _checked_norm(value: float) -> float:
+    if not value >= 0:
+        raise SolverError(f"gradients cannot be clipped to {value!r}; give a number >= 0")
+    return float(value)
+
+
+def _sum_of_squares(array: Array) -> float:
+    flat = array.ravel()
+    with np.errstate(all="ignore"):
+        return (
+            float(np.dot(flat, flat))
+            if flat.dtype == np.float64
+            else float(np.sum(np.square(flat, dtype=np.float64)))
+        )
