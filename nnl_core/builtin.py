@@ -23,9 +23,27 @@ from nnl_core.hooks import (
 )
 
 if TYPE_CHECKING:
+    from nnl_core.graph.program import Program, Request
     from nnl_core.training import Evaluator, Trainer, TrainResult
 
-    from nnl_core.graph.program import Program, Request
+# Plugins that come with the core: active where they are named, as those that are installed.
+PLUGINS = (  # name, target, summary
+    (
+        "learning_curve",
+        "nnl_core.training.plugins.learning_curve:LearningCurvePlugin",
+        "a picture of the epochs' metrics",
+    ),
+    (
+        "metrics_log",
+        "nnl_core.training.plugins.metrics_log:MetricsLogPlugin",
+        "every reported number as a line of JSON",
+    ),
+    (
+        "progress",
+        "nnl_core.training.plugins.progress:ProgressPlugin",
+        "a bar with loss, metrics, speed and time left",
+    ),
+)
 
 BACKENDS = (
     BackendSpec(
@@ -51,8 +69,44 @@ LAYERS: tuple[LayerSpec, ...] = ()
 INITIALIZERS: tuple[InitializerSpec, ...] = ()
 SOLVERS: tuple[SolverSpec, ...] = ()
 SCHEDULES: tuple[ScheduleSpec, ...] = ()
-METRICS: tuple[MetricSpec, ...] = ()
-DATA_SOURCES: tuple[DataSourceSpec, ...] = ()
+METRICS = (
+    MetricSpec(
+        "accuracy",
+        "nnl_core.training.metrics:accuracy",
+        "how often the largest output is the label's",
+    ),
+    MetricSpec(
+        "top_5_accuracy",
+        "nnl_core.training.metrics:top_5_accuracy",
+        "how often the label's output is among the five largest",
+    ),
+    MetricSpec(
+        "binary_accuracy",
+        "nnl_core.training.metrics:binary_accuracy",
+        "how often a logit has the sign that the target asks for",
+    ),
+    MetricSpec(
+        "absolute_error",
+        "nnl_core.training.metrics:absolute_error",
+        "mean distance between output and target",
+        higher_is_better=False,
+    ),
+    MetricSpec(
+        "squared_error",
+        "nnl_core.training.metrics:squared_error",
+        "mean square of the distance between output and target",
+        higher_is_better=False,
+    ),
+)
+DATA_SOURCES = (
+    DataSourceSpec(
+        "arrays",
+        "nnl_core.data.arrays:open_npz",
+        "arrays of NumPy's .npz and .npy files",
+        schemes=("npz:",),
+        suffixes=(".npz", ".npy"),
+    ),
+)
 FILE_FORMATS: tuple[FileFormatSpec, ...] = ()
 
 

@@ -12,7 +12,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, TypeVar, cast
 
 from nnl_core import __version__
-from nnl_core.builtin import CorePlugin
+from nnl_core.builtin import PLUGINS, CorePlugin
 from nnl_core.errors import BackendError, ConfigurationError, PluginError
 from nnl_core.hooks import (
     BackendRequest,
@@ -25,6 +25,7 @@ from nnl_core.hooks import (
     SessionEnd,
     SessionStart,
 )
+from nnl_core.hooks.entry import PluginEntry
 from nnl_core.hooks.loading import describe, did_you_mean, resolve
 from nnl_core.hooks.manager import PluginManager
 from nnl_core.hooks.selection import Project, find_project, select
@@ -70,9 +71,14 @@ class Session:
         selection = select(project, environment, command_line, names)
         self.project = project
         self.settings: Mapping[str, object] = {} if project is None else project.table
-        self.manager = PluginManager(selection, discover=discover, report=report)
+        origin = {"distribution": "nnl-core", "version": __version__}
+        built_in = [
+            PluginEntry(name, target=target, summary=summary, **origin)
+            for name, target, summary in PLUGINS
+        ]
+        self.manager = PluginManager(selection, discover=discover, report=report, built_in=built_in)
         core = self.manager.register(CorePlugin)
-        core.distribution, core.version = "nnl-core", __version__
+        core.distribution, core.version = origin.values()
         self.events = self.manager.events
         self._tables = {} if project is None else project.plugin_tables()
         self._models: dict[str, BaseModel] = {}

@@ -62,9 +62,9 @@ class _Pluggy(pluggy.PluginManager):
 class PluginManager(Components):
     """Loads the selected plugins and answers for them.
 
-    Installed plugins are looked for by `load`, or when something unknown is named. ``report``
-    receives one line for each plugin that fails. Without ``discover``, only what is registered by
-    hand exists.
+    Installed plugins are looked for by `load`, or when something unknown is named; ``built_in``
+    ones are found there too. ``report`` receives one line for each
+    plugin that fails. Without ``discover``, only what is registered by hand or built in exists.
     """
 
     def __init__(
@@ -73,6 +73,7 @@ class PluginManager(Components):
         *,
         discover: bool = True,
         report: Callable[[str], None] | None = None,
+        built_in: Iterable[PluginEntry] = (),
     ) -> None:
         super().__init__()
         self.events = EventTable()
@@ -81,6 +82,7 @@ class PluginManager(Components):
         self._rewriters: list[object] = []
         self._report = report or _warn
         self._discover = discover
+        self._built_in = tuple(built_in)
         self.is_loaded = False
         self._pluggy = _Pluggy("nnl")
         self._listeners: list[object] = []
@@ -114,7 +116,7 @@ class PluginManager(Components):
         given = [entry_for(plugin) for plugin in local]
         for entry in given:
             entry.is_fatal = not isinstance(entry.plugin, Path)  # a program's own must work
-        found = [*given, *(self._installed() if self._discover else ())]
+        found = [*given, *self._built_in, *(self._installed() if self._discover else ())]
         for entry in found:
             holder = self.entry(entry.name)
             self.entries.append(entry)

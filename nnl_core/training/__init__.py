@@ -1,0 +1,45 @@
+"""Training and evaluating models: a small loop over one compiled step, and what surrounds it.
+
+Names are imported when first used: the built-in plugins live here too, and must stay light.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from nnl_core.training.checkpoint import Checkpoint
+    from nnl_core.training.evaluator import Evaluator, Predictor
+    from nnl_core.training.metrics import Metric
+    from nnl_core.training.model import Model
+    from nnl_core.training.state import TrainResult, TrainState
+    from nnl_core.training.trainer import Trainer
+
+_HOMES = {
+    "Checkpoint": "checkpoint",
+    "Evaluator": "evaluator",
+    "Metric": "metrics",
+    "Model": "model",
+    "Predictor": "evaluator",
+    "TrainResult": "state",
+    "TrainState": "state",
+    "Trainer": "trainer",
+}
+
+__all__ = [
+    "Checkpoint",
+    "Evaluator",
+    "Metric",
+    "Model",
+    "Predictor",
+    "TrainResult",
+    "TrainState",
+    "Trainer",
+]
+
+
+def __getattr__(name: str) -> object:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(importlib.import_module(f"{__name__}.{_HOMES[name]}"), name)

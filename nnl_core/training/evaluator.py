@@ -1,0 +1,135 @@
+"""Running a model without training it: metrics of a data set, and predictions."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from nnl_core.data import Batch, DataIterator, DataSource
+from nnl_core.errors import DataError
+from nnl_core.graph.execute import forward_all
+from nnl_core.graph.spec import Spec
+from nnl_core.graph.variable import Variable
+from nnl_core.hooks import EvaluationEnd, EvaluationStart
+from nnl_core.session import Session, current_session
+from nnl_core.training.model import Model, Network
+
+
+class Networks:
+    """A model's networks for the batch sizes that occur: the full one, and the last one's."""
+
+    def __init__(self, model: Model, fields: Mapping[str, Spec]) -> None:
+        self._model = model
+        self._fields = fields
+        self._built: dict[int, Network] = {}
+
+    def fed(self, batch: Batch) -> Network:
+        """Return the network for a batch, its inputs filled."""
+        network = self._built.get(len(batch))
+        if network is None:
+            network = self._model.build(self._fields, len(batch), training=False)
+            self._built[len(batch)] = network
+        feed(network, batch)
+        return network
+
+
+def feed(network: Network, batch: Batch) -> None:
+    """Copy a batch into a network's inputs."""
+    arrays = batch.arrays
+    for name, variable in network.inputs.items():
+        variable.d = arrays[name]
+
+
+class Evaluator:
+    """Computes a model's loss and metrics over a data set, in batches.
+
+    ``name`` is what its results are reported under.
+    """
+
+    def __init__(
+        self,
+        model: Model,
+        data: DataSource,
+        *,
+        batch_size: int = 256,
+        name: str = "evaluation",
+        session: Session | None = None,
+    ) -> None:
+        self.model = model
+        self.name = name
+        self.session = session or current_session()
+        self.iterator = DataIterator(data, min(batch_size, max(len(data), 1)), shuffle=False)
+        self._networks = Networks(model, data.fields)
+
+    def run(self) -> dict[str, float]:
+        """Evaluate, as plugins have it or else by `run_loop`, and return the metrics by name."""
+        events = self.session.events
+        if events.evaluation_start is not None:
+            events.evaluation_start(EvaluationStart(self))
+        metrics = self.session.manager.run_evaluation(self)
+        if events.evaluation_end is not None:
+            events.evaluation_end(EvaluationEnd(self, metrics))
+        return metrics
+
+    def run_loop(self) -> dict[str, float]:
+        """Evaluate in this process."""
+        metrics = None
+        for batch in self.iterator.epoch():
+            network = self._networks.fed(batch)
+            if not network.measured:
+                raise DataError(
+                    f"{self.iterator.source.name}: there is nothing to measure; the model needs a "
+                    f"loss or metrics, and the data the field {self.model.target!r}"
+                )
+            metrics = metrics or self.model.new_metrics(network)
+            forward_all(list(network.measured.values()), clear_buffer=True)
+            for name, variable in network.measured.items():
+                metrics[name].add(variable.d, len(batch))
+        return {name: metric.value() for name, metric in (metrics or {}).items()}
+
+
+class Predictor:
+    """Computes a model's outputs for a data set, in batches.
+
+    ``outputs`` names those that are wanted (default: all but the loss).
+    """
+
+    def __init__(
+        self, model: Model, *, batch_size: int = 256, outputs: Sequence[str] | None = None
+    ) -> None:
+        self.model = model
+        self.batch_size = batch_size
+        self.outputs = outputs
+
+    def run(self, data: DataSource) -> dict[str, npt.NDArray[Any]]:
+        """Return the outputs of all samples, by name.
+
+        Raises DataError where an output does not have one row for each sample.
+        """
+        networks = Networks(self.model, data.fields)
+        parts: dict[str, list[npt.NDArray[Any]]] = {}
+        size = min(self.batch_size, max(len(data), 1))
+        for batch in DataIterator(data, size, shuffle=False).epoch():
+            wanted = self._wanted(networks.fed(batch).outputs)
+            forward_all(list(wanted.values()), clear_buffer=True)
+            for name, variable in wanted.items():
+                if variable.shape[:1] != (len(batch),):
+                    raise DataError(
+                        f"output {name!r} of model {self.model.name!r} has shape {variable.shape}, "
+                        f"not one row for each of {len(batch)} samples; choose other outputs"
+                    )
+                parts.setdefault(name, []).append(np.array(variable.d))
+        return {name: np.concatenate(arrays) for name, arrays in parts.items()}
+
+    def _wanted(self, outputs: Mapping[str, Variable]) -> dict[str, Variable]:
+        if self.outputs is None:
+            return {name: variable for name, variable in outputs.items() if name != "loss"}
+        for name in self.outputs:
+            if name not in outputs:
+                raise DataError(
+                    f"model {self.model.name!r} has no output {name!r}; it has {', '.join(outputs)}"
+                )
+        return {name: outputs[name] for name in self.outputs}

@@ -1,0 +1,262 @@
+"""The training loop. It knows events, not features: what else happens in a run, plugins do."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+import numpy as np
+
+from nnl_core.data import Batch, DataIterator, DataSource
+from nnl_core.errors import ModelError, TrainingError
+from nnl_core.hooks import (
+    EpochEnd,
+    EpochStart,
+    ExceptionRaised,
+    GradientSet,
+    GradientsReady,
+    MetricReported,
+    StepEnd,
+    StepStart,
+    TrainEnd,
+    TrainStart,
+    UpdateEnd,
+    UpdateStart,
+)
+from nnl_core.hooks.loading import describe
+from nnl_core.random import seed as set_seed
+from nnl_core.session import Session, current_session
+from nnl_core.training.evaluator import Evaluator, feed
+from nnl_core.training.model import Model, Network
+from nnl_core.training.state import TrainResult, TrainState
+from nnl_core.training.step import PlainStep
+
+if TYPE_CHECKING:
+    from nnl_core.solvers import Solver
+
+
+class Trainer:
+    """Trains a model on a data source.
+
+    Making one seeds the engine and builds the model, so that whatever does not fit is said at once.
+
+    Parameters
+    ----------
+    evaluate
+        data sources to evaluate after each epoch, by the name of their metrics
+    last_batch
+        whether a last batch that is shorter than the rest is used (one more program is compiled)
+    folder
+        where plugins put files of this run
+    """
+
+    def __init__(
+        self,
+        model: Model,
+        data: DataSource,
+        solver: Solver,
+        *,
+        epochs: int,
+        batch_size: int = 64,
+        seed: int = 0,
+        last_batch: Literal["keep", "drop"] = "keep",
+        evaluate: Mapping[str, DataSource] | None = None,
+        weight_decay: float = 0.0,
+        clip_grad_norm: float | None = None,
+        folder: Path | None = None,
+        session: Session | None = None,
+    ) -> None:
+        self.model = model
+        self.solver = solver
+        self.epochs = epochs
+        self.seed = seed
+        self.folder = folder
+        self.session = session or current_session()
+        self.state = TrainState()
+        self.iterator = DataIterator(
+            data,
+            min(batch_size, max(len(data), 1)) if last_batch == "keep" else batch_size,
+            seed=seed,
+            last_batch=last_batch,
+        )
+        self.evaluators = [
+            Evaluator(model, source, name=name, session=self.session)
+            for name, source in (evaluate or {}).items()
+        ]
+        self.history: list[dict[str, float]] = []
+        self._weight_decay = weight_decay
+        self._clip_grad_norm = clip_grad_norm
+        self._stop: str | None = None
+        self._steps: dict[int, tuple[Network, PlainStep]] = {}
+        set_seed(seed)
+        network = self._step(self.iterator.batch_size)[0]
+        self._metrics = model.new_metrics(network)
+
+    # ---------------------------------------------------------------- for plugins
+
+    def request_stop(self, reason: str) -> None:
+        """End the run after the step that is being made; ``reason`` becomes part of the result."""
+        self._stop = self._stop or reason
+
+    @property
+    def stop_reason(self) -> str | None:
+        """Why the run is about to end early, or ``None``."""
+        return self._stop
+
+    @property
+    def steps_per_epoch(self) -> int:
+        """Number of batches of an epoch."""
+        return len(self.iterator)
+
+    def running_metrics(self) -> dict[str, float]:
+        """Return the loss and metrics of the epoch so far."""
+        return {name: metric.value() for name, metric in self._metrics.items()}
+
+    def report(self, name: str, value: float) -> None:
+        """Tell all who listen of a number that is worth keeping."""
+        if self.session.events.metric is not None:
+            self.session.events.metric(MetricReported(name, value, self.state.step))
+
+    # ---------------------------------------------------------------- running
+
+    def run(self) -> TrainResult:
+        """Train, as plugins have it or else by `run_loop`.
+
+        Whatever is raised on the way, plugins hear of it before it goes on.
+        """
+        events = self.session.events
+        try:
+            if events.train_start is not None:
+                events.train_start(TrainStart(self))
+            result = self.session.manager.run_training(self)
+            if events.train_end is not None:
+                events.train_end(TrainEnd(self, result))
+        except BaseException as error:
+            if events.exception is not None:
+                try:
+                    events.exception(ExceptionRaised(self, error))
+                except Exception as second:
+                    error.add_note(f"nnl_on_exception failed, too: {describe(second)}")
+            raise
+        return result
+
+    def run_loop(self) -> TrainResult:
+        """Train in this process, from where `state` stands."""
+        events = self.session.events
+        started = time.perf_counter()
+        while self.state.epoch < self.epochs and self._stop is None:
+            epoch = self.state.epoch
+            if events.epoch_start is not None:
+                events.epoch_start(EpochStart(self, epoch))
+            self._run_steps(epoch)
+            metrics = {f"train/{name}": value for name, value in self.running_metrics().items()}
+            if self.state.batch == len(self.iterator):
+                self.state.epoch, self.state.batch = epoch + 1, 0
+                if self._stop is None:
+                    for evaluator in self.evaluators:
+                        found = evaluator.run()
+                        metrics |= {f"{evaluator.name}/{name}": found[name] for name in found}
+            self.history.append(metrics)
+            if events.metric is not None:
+                for name, value in metrics.items():
+                    events.metric(MetricReported(name, value, self.state.step))
+            if events.epoch_end is not None:
+                events.epoch_end(EpochEnd(self, epoch, metrics))
+        return TrainResult(
+            epochs=self.state.epoch,
+            steps=self.state.step,
+            seconds=time.perf_counter() - started,
+            stopped=self._stop,
+            history=self.history,
+        )
+
+    def _run_steps(self, epoch: int) -> None:
+        """Make the steps of an epoch that are left."""
+        events, state, measured = self.session.events, self.state, self._metrics
+        step_start, step_end, metric = events.step_start, events.step_end, events.metric
+        update_end = events.update_end
+        run = self._run_step()
+        for accumulator in measured.values():
+            accumulator.reset()
+        for batch in self.iterator.epoch(epoch, state.batch):
+            network, program = self._step(len(batch))
+            if step_start is not None:
+                step_start(StepStart(self, state.step, batch))
+            feed(network, batch)
+            run(program, batch)
+            if update_end is not None:
+                update_end(UpdateEnd(self, state.step, self.model.parameters))
+            loss = float(program.loss)
+            if not math.isfinite(loss):
+                raise TrainingError(self._not_finite(loss, batch))
+            for name, variable in network.measured.items():
+                measured[name].add(variable.data.read(), len(batch))
+            if metric is not None:
+                metric(MetricReported("loss", loss, state.step))
+            if step_end is not None:
+                step_end(StepEnd(self, state.step, batch, program.loss))
+            state.step += 1
+            state.batch += 1
+            state.samples += len(batch)
+            if self._stop is not None:
+                break
+
+    def _run_step(self) -> Callable[[PlainStep, Batch], None]:
+        """Return what runs one step: one program, or two where a plugin comes between them."""
+        events = self.session.events
+        if events.gradients_ready or events.reduce_gradients or events.update_start:
+            return self._run_in_parts
+        return lambda program, batch: program.run()
+
+    def _run_in_parts(self, program: PlainStep, batch: Batch) -> None:
+        events, step = self.session.events, self.state.step
+        program.compute_gradients()
+        gradients = self._gradients()
+        if events.gradients_ready is not None:
+            ids = batch.ids.tolist()
+            events.gradients_ready(GradientsReady(self, step, gradients, ids))
+        if events.reduce_gradients is not None:
+            events.reduce_gradients(gradients)
+        if events.update_start is not None:
+            events.update_start(UpdateStart(self, step, gradients))
+        program.update()
+
+    def _gradients(self) -> GradientSet:
+        by_name = {
+            name: parameter.g
+            for name, parameter in self.model.parameters.items()
+            if parameter.need_grad
+        }
+        return GradientSet(list(by_name.values()), by_name)
+
+    def _step(self, batch_size: int) -> tuple[Network, PlainStep]:
+        """Return the network and the compiled step for batches of a size."""
+        if batch_size not in self._steps:
+            network = self.model.build(self.iterator.source.fields, batch_size, training=True)
+            measured = dict(network.measured)
+            loss = measured.pop("loss", None)
+            if loss is None:
+                raise ModelError(
+                    f"model {self.model.name!r} has no loss to minimise: name one, or return one "
+                    f"called 'loss', and see that the data has the field {self.model.target!r}"
+                )
+            if not self._steps:
+                trainable = {n: p for n, p in self.model.parameters.items() if p.need_grad}
+                if not trainable:
+                    raise ModelError(f"model {self.model.name!r} has no parameters to train")
+                self.solver.set_parameters(trainable)
+            step = PlainStep(
+                loss, self.solver, self._weight_decay, self._clip_grad_norm, list(measured.values())
+            )
+            self._steps[batch_size] = network, step
+        return self._steps[batch_size]
+
+    def _not_finite(self, loss: float, batch: Batch) -> str:
+        place = f"the loss is {loss} at step {self.state.step} (epoch {self.state.epoch + 1})"
+        for name, array in batch.arrays.items():
+            if array.dtype.kind == "f" and not np.isfinite(array).all():
+                return f"{place}: field {name!r} of the batch is not finite; clean the data"
+        return f"{place}; try a smaller learning rate, or clip_grad_norm"
