@@ -1,0 +1,91 @@
+"""Attention layers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from nnl_core import functions as F
+from nnl_core.graph.variable import Variable
+from nnl_core.initializers import (
+    ConstantInitializer,
+    RandomSource,
+    UniformInitializer,
+    calc_uniform_lim_glorot,
+)
+from nnl_core.parameters import Initial, get_parameter_or_create
+from nnl_core.parametric_functions.common import layer_scope
+
+
+def multi_head_attention(
+    query: Variable,
+    key: Variable,
+    value: Variable,
+    num_heads: int = 12,
+    dropout: float = 0.0,
+    k_embed_dim: int | None = None,
+    v_embed_dim: int | None = None,
+    out_dim: int | None = None,
+    rng: RandomSource | None = None,
+    with_bias: bool = True,
+    add_attn_bias: bool = False,
+    additive_mask: Variable | None = None,
+    key_padding_mask: Variable | None = None,
+    fix_parameters: bool = False,
+    param_init: Mapping[str, Initial] | None = None,
+    name: str | None = None,
+) -> tuple[Variable, Variable]:
+    """Attend from ``query`` (targets, batch, features) to ``key`` and ``value`` (sources, ...).
+
+    Returns the output (targets, batch, out_dim) and the weights (batch, targets, sources).
+    Dimensions that are not given are those of the query (for keys) and of the value. Parameters
+    ``multi_head_attention/q_weight, k_weight, v_weight, out_weight``, the biases ``q_bias`` and so
+    on, and with ``add_attn_bias`` ``attn_bias_k`` and ``attn_bias_v``; ``param_init`` initialises
+    them by these names.
+    """
+    k_size = query.shape[2] if k_embed_dim is None else k_embed_dim
+    v_size = value.shape[2] if v_embed_dim is None else v_embed_dim
+    out_size = v_size if out_dim is None else out_dim
+    given = param_init or {}
+
+    def make(label: str, shape: tuple[int, ...], default: Callable[[], Initial]) -> Variable:
+        init = given[label] if label in given else default()
+        return get_parameter_or_create(label, shape, init, True, not fix_parameters)
+
+    def matrix(label: str, rows: int, columns: int, shape: tuple[int, ...] = ()) -> Variable:
+        limits = calc_uniform_lim_glorot(rows, columns)
+        return make(label, shape or (rows, columns), lambda: UniformInitializer(limits, rng))
+
+    def vector(label: str, size: int) -> Variable | None:
+        return make(label, (size,), ConstantInitializer) if with_bias else None
+
+    with layer_scope("multi_head_attention", name):
+        weights = (
+            matrix("q_weight", query.shape[2], k_size),
+            matrix("k_weight", key.shape[2], k_size),
+            matrix("v_weight", value.shape[2], v_size),
+            matrix("out_weight", v_size, out_size),
+        )
+        biases = (
+            vector("q_bias", k_size),
+            vector("k_bias", k_size),
+            vector("v_bias", v_size),
+            vector("out_bias", out_size),
+        )
+        extra: tuple[Variable | None, Variable | None] = (None, None)
+        if add_attn_bias:
+            extra = (
+                matrix("attn_bias_k", k_size, 1, (1, 1, k_size)),
+                matrix("attn_bias_v", v_size, 1, (1, 1, v_size)),
+            )
+        return F.multi_head_attention(
+            query,
+            key,
+            value,
+            num_heads,
+            *weights,
+            *biases,
+            *extra,
+            dropout,
+            additive_mask=additive_mask,
+            key_padding_mask=key_padding_mask,
+        )
