@@ -174,7 +174,8 @@ def _checked(name: str, function: Callable[..., object], info: HookInfo, prefix:
     if (info.role == "event") != bool(re.match(r"nnl_(\w+_)?on_", name)):
         raise HookError(f"{name}: events, and they alone, are called nnl_..._on_...")
     if len(info.takes) != (info.role != "provider"):
-        raise HookError(f"{name}: a {info.role} does not take ({', '.join(info.takes)})")
+        number = "no argument" if info.role == "provider" else "one argument"
+        raise HookError(f"{name} ({info.role}) takes {number}, not ({', '.join(info.takes)})")
     hot = info.cost in ("C", "D")
     if hot and info.role == "decision" and not info.exclusive:
         raise HookError(f"{name}: a decision of class {info.cost} must be exclusive")

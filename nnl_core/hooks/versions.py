@@ -75,9 +75,9 @@ def _fulfils(version: str, clause: str) -> bool:
         "!=": have != want,
         "<=": have <= want,
         ">=": have >= want,
-        # "<0.2" does not mean 0.2's own pre-releases.
+        # "<0.2" does not mean 0.2's own pre-releases, nor ">0.2" its post-releases.
         "<": have < want and not (have[0] == want[0] and _is_pre(version) and not _is_pre(bound)),
-        ">": have > want,
+        ">": have > want and not (have[0] == want[0] and _is_post(version) > _is_post(bound)),
     }[operator]
 
 
@@ -95,6 +95,10 @@ def _release(version: str) -> tuple[int, ...]:
 def _is_pre(version: str) -> bool:
     match = _match(version)
     return bool(match["pre"] or match["dev"])
+
+
+def _is_post(version: str) -> bool:
+    return bool(_match(version)["post"])
 
 
 def _key(version: str) -> Key:
