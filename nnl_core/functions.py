@@ -2,7 +2,15 @@
 
 from __future__ import annotations
 
+from nnl_core.operators.activation import *
 from nnl_core.operators.arithmetic import *
+from nnl_core.operators.array import *
+from nnl_core.operators.diagonal import *
 from nnl_core.operators.einsum import *
 from nnl_core.operators.flat import *
+from nnl_core.operators.gathering import *
+from nnl_core.operators.indexing import *
 from nnl_core.operators.linear import *
+from nnl_core.operators.masking import *
+from nnl_core.operators.padding import *
+from nnl_core.operators.scattering import *
