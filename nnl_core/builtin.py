@@ -55,19 +55,41 @@ BACKENDS = (
     ),
 )
 
+# Those on projects look at the session of this folder from outside: they open the project's own.
 COMMANDS = (
-    CommandSpec("train", "nnl_core.cli.train", "train the model of a project file"),
-    CommandSpec("eval", "nnl_core.cli.evaluate", "evaluate a trained model"),
-    CommandSpec("infer", "nnl_core.cli.infer", "run a trained model on data"),
-    CommandSpec("info", "nnl_core.cli.info", "show backends, versions and files"),
-    CommandSpec("profile", "nnl_core.cli.profile", "time the steps and nodes of a model"),
+    CommandSpec("train", "nnl_core.cli.train", "train the model of a project file", tolerant=True),
+    CommandSpec("eval", "nnl_core.cli.evaluate", "evaluate a trained model", tolerant=True),
+    CommandSpec("infer", "nnl_core.cli.infer", "run a trained model on data", tolerant=True),
+    CommandSpec("info", "nnl_core.cli.info", "show versions and backends", tolerant=True),
+    CommandSpec(
+        "profile", "nnl_core.cli.profile", "time the steps and nodes of a model", tolerant=True
+    ),
     CommandSpec("plugins", "nnl_core.cli.plugins", "list plugins and examine them", tolerant=True),
     CommandSpec("plugin", "nnl_core.cli.plugin", "start a plugin of your own", tolerant=True),
 )
 
 LAYERS: tuple[LayerSpec, ...] = ()
-INITIALIZERS: tuple[InitializerSpec, ...] = ()
-SOLVERS: tuple[SolverSpec, ...] = ()
+
+_INITIALIZERS = "nnl_core.initializers"
+INITIALIZERS = (
+    InitializerSpec("Constant", f"{_INITIALIZERS}:ConstantInitializer", "one value everywhere"),
+    InitializerSpec("Normal", f"{_INITIALIZERS}:NormalInitializer", "normally distributed"),
+    InitializerSpec("Orthogonal", f"{_INITIALIZERS}:OrthogonalInitializer", "orthogonal rows"),
+    InitializerSpec("Range", f"{_INITIALIZERS}:RangeInitializer", "a sequence with equal steps"),
+    InitializerSpec("Uniform", f"{_INITIALIZERS}:UniformInitializer", "uniformly distributed"),
+    InitializerSpec("UniformInt", f"{_INITIALIZERS}:UniformIntInitializer", "uniform integers"),
+)
+
+_SOLVERS = "nnl_core.solvers"
+SOLVERS = (
+    SolverSpec("Adam", f"{_SOLVERS}:Adam", "steps in units of the gradient's size"),
+    SolverSpec("AdamW", f"{_SOLVERS}:AdamW", "Adam with decoupled weight decay"),
+    SolverSpec("Momentum", f"{_SOLVERS}:Momentum", "gradient descent with momentum"),
+    SolverSpec("Nesterov", f"{_SOLVERS}:Nesterov", "momentum that looks one step ahead"),
+    SolverSpec("RMSprop", f"{_SOLVERS}:RMSprop", "the gradient over its root mean square"),
+    SolverSpec("Sgd", f"{_SOLVERS}:Sgd", "plain gradient descent"),
+)
+
 SCHEDULES: tuple[ScheduleSpec, ...] = ()
 METRICS = (
     MetricSpec(
@@ -107,7 +129,15 @@ DATA_SOURCES = (
         suffixes=(".npz", ".npy"),
     ),
 )
-FILE_FORMATS: tuple[FileFormatSpec, ...] = ()
+FILE_FORMATS = (
+    FileFormatSpec("npz", "nnl_core.io.npz:NpzFormat", "a zip of NumPy arrays", suffixes=(".npz",)),
+    FileFormatSpec(
+        "safetensors",
+        "nnl_core.io.safetensors:SafetensorsFormat",
+        "a header and raw elements, which most other engines read",
+        suffixes=(".safetensors",),
+    ),
+)
 
 
 class CorePlugin(Plugin):

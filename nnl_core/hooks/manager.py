@@ -517,6 +517,16 @@ class PluginManager(Components):
         return cast("dict[str, float]", self.decide("nnl_run_evaluation", evaluator))
 
 
+def installed_version(distribution: str) -> str | None:
+    """Return the version of an installed distribution, or ``None``."""
+    import importlib_metadata
+
+    try:
+        return str(importlib_metadata.version(distribution))
+    except importlib_metadata.PackageNotFoundError:
+        return None
+
+
 def _blamed(error: BaseException, implementations: Iterable[pluggy.HookImpl]) -> str | None:
     """Return the plugin whose implementation is innermost in a traceback."""
     by_code = {

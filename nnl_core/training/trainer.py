@@ -35,6 +35,7 @@ from nnl_core.training.state import TrainResult, TrainState
 from nnl_core.training.step import PlainStep
 
 if TYPE_CHECKING:
+    from nnl_core.graph.program import NodeProfile
     from nnl_core.solvers import Solver
 
 
@@ -119,6 +120,13 @@ class Trainer:
         """Tell all who listen of a number that is worth keeping."""
         if self.session.events.metric is not None:
             self.session.events.metric(MetricReported(name, value, self.state.step))
+
+    def profile(self, repeats: int = 5) -> list[NodeProfile]:
+        """Make steps on the first batch, and return the cost of each node of their program."""
+        batch = next(self.iterator.epoch(self.state.epoch))
+        network, program = self._step(len(batch))
+        feed(network, batch)
+        return program.profile(repeats)
 
     # ---------------------------------------------------------------- running
 

@@ -1,0 +1,83 @@
+"""What the commands on projects and runs have in common."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from nnl_core.session import Session
+
+if TYPE_CHECKING:
+    from nnl_core.hooks.selection import Project
+    from nnl_core.training.project import Workbench
+    from nnl_core.training.run_folder import SavedRun
+
+
+def add_set(parser: argparse.ArgumentParser) -> None:
+    """Declare ``--set``."""
+    parser.add_argument(
+        "--set",
+        dest="overrides",
+        metavar="KEY=VALUE",
+        action="append",
+        default=[],
+        help="replace a setting, such as train.epochs=3",
+    )
+
+
+def add_project(parser: argparse.ArgumentParser) -> None:
+    """Declare the project and ``--set``."""
+    parser.add_argument(
+        "project",
+        nargs="?",
+        type=Path,
+        default=Path(),
+        metavar="PROJECT",
+        help="folder with nnl.toml, or a project file (default: this folder)",
+    )
+    add_set(parser)
+
+
+@contextmanager
+def open_workbench(project: Project, session: Session) -> Iterator[Workbench]:
+    """Check a project's settings and enter its session."""
+    with _workbench(project, session, project.path.parent, None) as workbench:
+        yield workbench
+
+
+@contextmanager
+def open_run(run: SavedRun, session: Session) -> Iterator[Workbench]:
+    """Check a saved run's settings and enter its session."""
+    with _workbench(run.project, session, run.source, run.data_folder) as workbench:
+        yield workbench
+
+
+@contextmanager
+def _workbench(
+    project: Project, session: Session, folder: Path, data_folder: Path | None
+) -> Iterator[Workbench]:
+    from nnl_core.graph.backend import backend_scope
+    from nnl_core.settings import check
+    from nnl_core.training.project import Workbench
+
+    settings = check(project.table, project.where)
+    with _session_of(project, session) as own:
+        with nullcontext() if settings.backend is None else backend_scope(settings.backend):
+            yield Workbench(settings, folder, own, data_folder)
+
+
+def _session_of(project: Project, session: Session) -> Session:
+    """Return the session itself where it is the project's, else one with the same ``-p``."""
+    if session.project == project:
+        session.check()
+        return session
+    sources = session.manager.selection.sources.values()
+    return Session(
+        project=project,
+        command_line=[text.removeprefix("-p ") for text in sources if text.startswith("-p ")],
+        report=lambda message: print(f"nnl: warning: {message}", file=sys.stderr),
+    )

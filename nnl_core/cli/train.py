@@ -1,0 +1,89 @@
+"""``nnl train``: train the model of a project file and keep what comes of it."""
+
+from __future__ import annotations
+
+import argparse
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
+from typing import TYPE_CHECKING
+
+from nnl_core.cli.project import add_project, open_workbench
+from nnl_core.session import Session
+
+if TYPE_CHECKING:
+    from nnl_core.training import Trainer
+    from nnl_core.training.project import Workbench
+
+INTERRUPTED = "interrupted"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the command's arguments."""
+    add_project(parser)
+    parser.add_argument(
+        "--out",
+        type=Path,
+        metavar="FOLDER",
+        help="new folder for the results (default: the next number in the project's runs/)",
+    )
+
+
+def run(arguments: argparse.Namespace, session: Session) -> int:
+    """Train, save, and print how good the model is: 130 where Ctrl-C ended the training."""
+    from nnl_core.settings import open_project
+    from nnl_core.training import run_folder
+
+    project = open_project(arguments.project, arguments.overrides)
+    with open_workbench(project, session) as workbench:
+        trainer = workbench.trainer()
+        if arguments.out is not None:
+            folder = run_folder.given_folder(arguments.out)
+        else:
+            runs = project.path.parent / workbench.settings.train.folder
+            folder = run_folder.new_folder(runs)
+        trainer.folder = folder
+        run_folder.describe_run(folder, project, workbench.session)
+        with _interruptible(trainer):
+            result = trainer.run()
+        final = {} if result.stopped == INTERRUPTED else _tested(trainer, workbench)
+        run_folder.save_result(folder, trainer.model, result, final)
+        if result.stopped is not None:
+            print(f"stopped after {result.steps} steps: {result.stopped}")
+        for name, value in final.items():
+            print(f"{name.replace('/', ' ')}: {value:.4f}")
+        print(f"saved in {folder}")
+    return 130 if result.stopped == INTERRUPTED else 0
+
+
+def _tested(trainer: Trainer, workbench: Workbench) -> dict[str, float]:
+    """Return the metrics of the data set ``test``, where there is one."""
+    from nnl_core.training import Evaluator
+
+    if "test" not in workbench.settings.data:
+        return {}
+    known = trainer.history[-1] if trainer.history else {}
+    metrics = {name: value for name, value in known.items() if name.startswith("test/")}
+    if not metrics:
+        data = workbench.data("test")
+        found = Evaluator(trainer.model, data, name="test", session=workbench.session).run()
+        metrics = {f"test/{name}": value for name, value in found.items()}
+    return metrics
+
+
+@contextmanager
+def _interruptible(trainer: Trainer) -> Iterator[None]:
+    """Let Ctrl-C end the training after the step that is being made, and a second one at once."""
+
+    def stop(number: int, frame: FrameType | None) -> None:
+        if trainer.stop_reason is not None:
+            raise KeyboardInterrupt
+        trainer.request_stop(INTERRUPTED)
+
+    before = signal.signal(signal.SIGINT, stop)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)

@@ -1,0 +1,188 @@
+"""From the settings of a project to a model, data, a solver and a trainer."""
+
+from __future__ import annotations
+
+import inspect
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from types import ModuleType
+from typing import TYPE_CHECKING, cast
+
+from nnl_core.data import ArraySource, DataSource, Field, open_source, select_fields
+from nnl_core.errors import ConfigurationError, DataError
+from nnl_core.hooks import SolverSpec
+from nnl_core.hooks.loading import did_you_mean, resolve
+from nnl_core.training.metrics import Comparison
+from nnl_core.training.model import Model, ModelFunction
+from nnl_core.training.trainer import Trainer
+
+if TYPE_CHECKING:
+    from nnl_core.session import Session
+    from nnl_core.settings import FieldSettings, ModelSettings, ProjectSettings, SolverSettings
+    from nnl_core.solvers import Solver
+
+
+class Workbench:
+    """Makes what a project's settings name.
+
+    ``folder`` is where modules are imported from, ``data_folder`` where relative paths of data
+    begin.
+    """
+
+    def __init__(
+        self,
+        settings: ProjectSettings,
+        folder: Path,
+        session: Session,
+        data_folder: Path | None = None,
+    ) -> None:
+        self.settings = settings
+        self.folder = folder
+        self.session = session
+        self._data_folder = folder if data_folder is None else data_folder
+
+    def model(self) -> Model:
+        """Import the model function."""
+        settings: ModelSettings = self.settings.model
+        metrics: dict[str, str | Comparison] = {}
+        for name in settings.metrics:
+            if ":" in name:
+                metrics[name.rpartition(":")[2]] = cast(Comparison, self._import(name, "metric"))
+            else:
+                metrics[name] = name
+        loss: str | Comparison | None = settings.loss
+        if loss is not None and ":" in loss:
+            loss = cast(Comparison, self._import(loss, "loss"))
+        return Model(
+            cast(ModelFunction, self._import(settings.function, "model.function")),
+            loss=loss,
+            metrics=metrics,
+            target=settings.target,
+            arguments=settings.arguments,
+            session=self.session,
+        )
+
+    def _import(self, target: str, wanted_by: str) -> object:
+        return import_from(self.folder, target, f"{wanted_by} = {target!r}")
+
+    def data(self, name: str) -> DataSource:
+        """Open one of the project's data sets."""
+        known = self.settings.data
+        if name not in known:
+            hint = did_you_mean(name, known) or f"; it has {', '.join(known) or 'none'}"
+            raise DataError(f"the project has no data set {name!r}{hint}")
+        fields = fields_of(known[name].fields)
+        source = open_source(
+            known[name].source,
+            self.session,
+            folder=self._data_folder,
+            wanted=sorted({field.array for field in fields.values()}) or None,
+        )
+        return select_fields(
+            source, fields or {key: Field(key) for key in source.fields}, f"data.{name}"
+        )
+
+    def solver(self) -> Solver:
+        """Make the solver."""
+        settings: SolverSettings = self.settings.solver
+        manager = self.session.manager
+        kind = cast(
+            "Callable[..., Solver]", manager.resolve(manager.component(SolverSpec, settings.name))
+        )
+        known = inspect.signature(kind).parameters
+        for key in settings.arguments:
+            if key not in known:
+                hint = did_you_mean(key, known) or f"; it takes {', '.join(known)}"
+                raise ConfigurationError(f"solver.{key}: {settings.name} takes no {key!r}{hint}")
+        try:
+            return kind(**settings.arguments)
+        except (TypeError, ValueError) as error:
+            raise ConfigurationError(f"solver {settings.name}: {error}") from error
+
+    def trainer(self) -> Trainer:
+        """Make everything and put it together."""
+        settings = self.settings.train
+        evaluated = settings.evaluate
+        if evaluated is None and "validation" in self.settings.data:
+            evaluated = "validation"
+        return Trainer(
+            self.model(),
+            self.data("train"),
+            self.solver(),
+            epochs=settings.epochs,
+            batch_size=settings.batch_size,
+            seed=settings.seed,
+            last_batch=settings.last_batch,
+            evaluate={evaluated: self.data(evaluated)} if evaluated else {},
+            weight_decay=self.settings.solver.weight_decay,
+            clip_grad_norm=self.settings.solver.clip_grad_norm,
+            session=self.session,
+        )
+
+    def prepared(self, arrays: Mapping[str, object], part: str, name: str) -> DataSource:
+        """Return arrays prepared like a data set of the project.
+
+        An array may be called like a field, or like the array that the field is made of; where
+        there is one array and one field besides the target, they belong together.
+        """
+        given = ArraySource(cast("Mapping[str, list[float]]", arrays), name)
+        settings = self.settings.data.get(part)
+        fields = fields_of(settings.fields) if settings is not None else {}
+        chosen: dict[str, Field] = {}
+        for key in given.fields:
+            for field_name, field in fields.items():
+                if key in (field_name, field.array) and field_name not in chosen:
+                    chosen[field_name] = field._replace(array=key)
+        inputs = fields.keys() - {self.settings.model.target}
+        if not chosen and len(inputs) == len(given.fields) == 1:
+            only = inputs.pop()
+            chosen[only] = fields[only]._replace(array=next(iter(given.fields)))
+        return select_fields(given, chosen or {key: Field(key) for key in given.fields}, name)
+
+
+def fields_of(settings: Mapping[str, FieldSettings]) -> dict[str, Field]:
+    """Return the fields that settings describe."""
+    return {key: Field(**field.model_dump()) for key, field in settings.items()}
+
+
+# -------------------------------------------------------------------- a project's own modules
+
+
+def import_from(folder: Path, target: str, wanted_by: str) -> object:
+    """Import ``"module:attribute"``, looking into ``folder`` first.
+
+    A module of the same name that another folder gave makes way: two projects may both have a
+    ``model.py``.
+    """
+    folder = folder.resolve()
+    top = target.partition(":")[0].partition(".")[0]
+    loaded = sys.modules.get(top)
+    has_own = (folder / f"{top}.py").is_file() or (folder / top / "__init__.py").is_file()
+    if loaded is not None and has_own and not _is_in(loaded, folder):
+        for name in [name for name in sys.modules if name.partition(".")[0] == top]:
+            del sys.modules[name]
+    if str(folder) in sys.path:
+        sys.path.remove(str(folder))
+    sys.path.insert(0, str(folder))
+    return resolve(target, wanted_by)
+
+
+def modules_in(folder: Path) -> dict[str, Path]:
+    """Return the files of the loaded modules that belong to a project, by path in its folder."""
+    folder = folder.resolve()
+    found = {}
+    for module in list(sys.modules.values()):
+        if isinstance(module, ModuleType) and _is_in(module, folder):
+            path = Path(str(module.__file__)).resolve()
+            relative = path.relative_to(folder)
+            is_installed = "site-packages" in relative.parts
+            is_ours = module.__name__.partition(".")[0] == "nnl_core"
+            if path.suffix == ".py" and not is_installed and not is_ours:
+                found[relative.as_posix()] = path
+    return found
+
+
+def _is_in(module: ModuleType, folder: Path) -> bool:
+    file = getattr(module, "__file__", None)
+    return isinstance(file, str) and Path(file).resolve().is_relative_to(folder)

@@ -1,0 +1,163 @@
+"""The folder of a run: what was trained, with what, and what came of it.
+
+::
+
+    run.json                 the settings, the project's place, plugins and versions
+    source/                  the project's modules as they were
+    parameters.safetensors   (or .npz) the parameters
+    result.json              the last file to appear: metrics, and why the run ended
+    metrics.jsonl, learning_curve.png, ...   what plugins write
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import platform
+import shutil
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from nnl_core import __version__
+from nnl_core.errors import DataError, TrainingError
+from nnl_core.graph.backend import current_backend
+from nnl_core.hooks.selection import Project
+from nnl_core.parameters import save_parameters
+from nnl_core.settings import override
+from nnl_core.training.files import replacing, write_json
+from nnl_core.training.project import modules_in
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from nnl_core.session import Session
+    from nnl_core.training.model import Model
+    from nnl_core.training.state import TrainResult
+
+FORMAT = 1
+PARAMETER_FILES = ("parameters.safetensors", "parameters.npz")
+
+
+def new_folder(parent: Path) -> Path:
+    """Make the next numbered folder: ``1``, ``2``, and so on."""
+    try:
+        parent.mkdir(parents=True, exist_ok=True)
+        taken = [int(path.name) for path in parent.iterdir() if path.name.isdecimal()]
+        number = max(taken, default=0) + 1
+        while True:  # somebody else may be faster
+            folder = parent / str(number)
+            try:
+                folder.mkdir()
+                return folder
+            except FileExistsError:
+                number += 1
+    except OSError as error:
+        raise TrainingError(f"cannot make a folder for the run in {parent}: {error}") from error
+
+
+def given_folder(folder: Path) -> Path:
+    """Make the folder that a user chose; TrainingError where it holds something."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        if any(folder.iterdir()):
+            raise TrainingError(f"{folder} is not empty; choose a new folder for the run")
+    except OSError as error:
+        raise TrainingError(f"cannot make the folder {folder}: {error}") from error
+    return folder
+
+
+def describe_run(folder: Path, project: Project, session: Session) -> None:
+    """Write what is known before training: ``run.json`` and ``source/``."""
+    home = project.path.parent
+    sources = modules_in(home)
+    if (home / "nnlfile.py").is_file():
+        sources["nnlfile.py"] = home / "nnlfile.py"
+    for name, path in sources.items():
+        copy = folder / "source" / name
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(path, copy)
+    active = [entry for entry in session.manager.entries if entry.state == "active"]
+    description = {
+        "format": FORMAT,
+        "project": str(project.path),
+        "project_from_here": os.path.relpath(project.path, folder.resolve()),
+        "settings": project.table,
+        "backend": current_backend().name,
+        "plugins": {entry.name: entry.version for entry in active},
+        "versions": {
+            "nnl-core": __version__,
+            "numpy": np.__version__,
+            "python": platform.python_version(),
+        },
+    }
+    write_json(folder / "run.json", json.loads(json.dumps(description, default=str)))
+
+
+def save_result(
+    folder: Path, model: Model, result: TrainResult, final: Mapping[str, float]
+) -> None:
+    """Write the parameters and then ``result.json``, each whole or not at all."""
+    name = PARAMETER_FILES[0] if find_spec("safetensors") else PARAMETER_FILES[1]
+    with replacing(folder / name) as draft:
+        save_parameters(draft, model.parameters)
+    write_json(
+        folder / "result.json",
+        {
+            "epochs": result.epochs,
+            "steps": result.steps,
+            "seconds": round(result.seconds, 3),
+            "stopped": result.stopped,
+            "metrics": _finite({**result.metrics, **final}),
+            "history": [_finite(metrics) for metrics in result.history],
+        },
+    )
+
+
+def _finite(metrics: Mapping[str, float]) -> dict[str, float | None]:
+    return {name: value if math.isfinite(value) else None for name, value in metrics.items()}
+
+
+class SavedRun(NamedTuple):
+    """A run that was read: its settings as a project, and where its files are."""
+
+    folder: Path
+    project: Project
+    parameters: Path
+    data_folder: Path
+
+    @property
+    def source(self) -> Path:
+        """Where the modules of the model are."""
+        return self.folder / "source"
+
+
+def read_run(folder: Path, overrides: Sequence[str] = ()) -> SavedRun:
+    """Read a run's folder.
+
+    Its project may have been moved, together with the run or not; only the data is looked for
+    there. Raises DataError where the folder holds no finished run.
+    """
+    path = folder / "run.json"
+    try:
+        description: dict[str, Any] = json.loads(path.read_text("utf-8"))
+        known = description["format"]
+        table = override(description["settings"], overrides)
+        moved_along = (folder / description["project_from_here"]).resolve()
+        original = Path(description["project"])
+    except FileNotFoundError:
+        raise DataError(f"{folder} is not the folder of a run: it has no run.json") from None
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise DataError(f"cannot read {path}: {error}") from error
+    if known != FORMAT:
+        raise DataError(f"{path} has format {known}; this nnl-core reads {FORMAT}")
+    for name in PARAMETER_FILES:
+        if (folder / name).is_file():
+            home = moved_along if moved_along.is_file() else original
+            # Beside the copied sources, so that nnlfile.py is found as well.
+            project = Project(folder.resolve() / "source" / original.name, table)
+            return SavedRun(folder, project, folder / name, home.parent)
+    raise DataError(f"{folder} has no parameters: the run has not finished, or failed")
