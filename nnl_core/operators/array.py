@@ -245,7 +245,7 @@ def concatenate_infer(*xs: Spec, axis: int) -> Spec:
     axis = normalize_axis(axis, first.ndim)
     for x in xs:
         if x.ndim != first.ndim or any(
-            n != m for at, (n, m) in enumerate(zip(x.shape, first.shape)) if at != axis
+            n != m for at, (n, m) in enumerate(zip(x.shape, first.shape, strict=True)) if at != axis
         ):
             raise ShapeError(f"shapes may differ along axis {axis} only")
     total = sum(x.shape[axis] for x in xs)
@@ -387,14 +387,14 @@ def tile_infer(x: Spec, *, reps: tuple[int, ...]) -> Spec:
     if any(count < 0 for count in reps):
         raise ShapeError(f"repetitions {reps} must be at least 0")
     counts, lengths = _aligned(reps, x.shape)
-    return x.with_shape(tuple(n * m for n, m in zip(counts, lengths)))
+    return x.with_shape(tuple(n * m for n, m in zip(counts, lengths, strict=True)))
 
 
 @tile_operator.vjp
 def tile_vjp(g: Any, y: Any, x: Any, *, reps: tuple[int, ...]) -> tuple[Any, ...]:
     """Sum the repetitions."""
     counts, lengths = _aligned(reps, x.shape)
-    pairs = [n for pair in zip(counts, lengths) for n in pair]
+    pairs = [n for pair in zip(counts, lengths, strict=True) for n in pair]
     once = [n for length in lengths for n in (1, length)]
     return (reshape(F.sum_to(reshape(g, pairs), shape=tuple(once)), x.shape),)
 
@@ -417,7 +417,7 @@ def tile(x: Operand, reps: int | Sequence[int]) -> Variable:
 def meshgrid(*x: Operand, ij_indexing: bool = False) -> list[Variable]:
     """Return for each 1-d array its values at the points of the grid that all of them span.
 
-    Axis ``i`` of the grid belongs to array ``i``; without ``ij_indexing`` the first two are swapped.
+    Axis ``i`` of the grid belongs to array ``i``; without ``ij_indexing`` the first two swap.
     """
     variables = [v if isinstance(v, Variable) else Variable.constant(v) for v in x]
     for position, variable in enumerate(variables):
@@ -487,7 +487,7 @@ def shape(x: Operand, start: int | None = None, end: int | None = None) -> Varia
 def _integers(values: int | Sequence[int]) -> tuple[int, ...]:
     """Return an argument that may be one integer, a list or an array as a tuple."""
     array = np.asarray(values)
-    if array.size and array.dtype.kind not in "iu" or array.ndim > 1:
+    if (array.size and array.dtype.kind not in "iu") or array.ndim > 1:
         raise OperatorError(f"a list of integers is needed here, not {values!r}")
     return tuple(int(value) for value in array.reshape(-1))
 

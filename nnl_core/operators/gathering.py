@@ -15,7 +15,6 @@ from nnl_core.graph.spec import Spec, normalize_axis, promote
 from nnl_core.graph.variable import Operand, Variable
 from nnl_core.operators.arithmetic import unbroadcast
 
-
 __all__ = [
     "embed",
     "gather",
@@ -26,10 +25,10 @@ __all__ = [
 
 
 def as_positions(indices: Array, length: int, what: str, *, from_end: bool = False) -> Array:
-    """Return indices, which may be whole numbers of a floating dtype, as positions below ``length``.
+    """Return indices, which may be whole numbers in a floating dtype, as positions.
 
-    ``from_end`` lets negative ones count from the end. Raises `OperatorError` naming the value and
-    the range.
+    They must be below ``length`` and, unless ``from_end`` lets negative ones count from the end, at
+    least 0. Raises `OperatorError` naming the value and the range.
     """
     if indices.dtype.kind == "f":
         whole = np.isfinite(indices) & (indices == np.rint(indices))
@@ -243,7 +242,7 @@ def scatter_add_operator(x0: Array, indices: Array, x1: Array, *, axis: int = 0)
 def scatter_add_infer(x0: Spec, indices: Spec, x1: Spec, *, axis: int) -> Spec:
     """The shape of ``x0``."""
     _check_region(indices, x0, axis)
-    if x1.ndim != indices.ndim or any(n > m for n, m in zip(indices.shape, x1.shape)):
+    if x1.ndim != indices.ndim or any(n > m for n, m in zip(indices.shape, x1.shape, strict=True)):
         raise ShapeError("the indices must not be longer than x1 along any axis")
     return x0.with_dtype(promote(x0.dtype, x1.dtype))
 
@@ -283,6 +282,8 @@ def scatter_add(x0: Operand, indices: Operand, x1: Operand, axis: int | None = N
 def _check_region(indices: Spec, x: Spec, axis: int) -> None:
     at = normalize_axis(axis, x.ndim)
     if indices.ndim != x.ndim or any(
-        n > m for place, (n, m) in enumerate(zip(indices.shape, x.shape)) if place != at
+        n > m
+        for place, (n, m) in enumerate(zip(indices.shape, x.shape, strict=True))
+        if place != at
     ):
         raise ShapeError(f"the indices must not be longer than the array, but along axis {at}")

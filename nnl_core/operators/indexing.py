@@ -20,7 +20,7 @@ from nnl_core.operators.gathering import as_positions, to_variable
 __all__ = ["getitem", "slice"]
 
 Slice: TypeAlias = tuple[int | None, int | None, int | None]  # start, stop, step
-Item: TypeAlias = int | None | Slice
+Item: TypeAlias = int | Slice | None
 builtin_slice = slice
 WHOLE: Slice = (None, None, None)
 

@@ -15,7 +15,6 @@ from nnl_core.graph.variable import Operand, Variable
 from nnl_core.operators.arithmetic import cast, unbroadcast
 from nnl_core.operators.gathering import to_variable
 
-
 __all__ = [
     "bool_fill",
     "bool_gather",
@@ -87,16 +86,19 @@ def bool_scatter_infer(x: Spec, mask: Spec, base: Spec | None) -> Spec:
 def bool_scatter_vjp(g: Any, y: Any, x: Any, mask: Any, base: Any) -> tuple[Any, ...]:
     """Take the gradients where the mask is not 0; the base keeps the others."""
     taken = unbroadcast(bool_gather_operator(g, mask, count=x.shape[0]), x)
-    return taken, None, None if base is None else unbroadcast(bool_fill(g, mask, 0), base)
+    if base is None:
+        return taken, None, None
+    mask = F.reshape(mask, (*mask.shape, *(1,) * (len(x.shape) - 1)))
+    return taken, None, unbroadcast(bool_fill(g, mask, 0), base)
 
 
 @bool_scatter_operator.samples
 def bool_scatter_samples(rng: np.random.Generator) -> Iterator[Sample]:
     """Masks of one and two axes, onto a base, of nothing."""
-    yield Sample(rng.normal(size=(3, 2)), np.array([True, False, True, True]))
+    yield Sample(rng.normal(size=(3, 2)), np.array([True, False, True, True]), None)
     mask = np.array([[0.0, 2.0], [1.0, 0.0]])
     yield Sample(rng.normal(size=(2, 3)), mask, rng.normal(size=(2, 2, 3)))
-    yield Sample(np.zeros((0, 2)), np.zeros(3, bool))
+    yield Sample(np.zeros((0, 2)), np.zeros(3, bool), None)
 
 
 def bool_scatter(input: Operand, mask: Operand, output: Operand | None = None) -> Variable:

@@ -25,7 +25,7 @@ def pad_operator(
 ) -> Array:
     """Add elements before and after: a pair of widths for each of the last axes.
 
-    They are ``constant_value``, or the array reflected at its outermost elements, or these repeated.
+    They are ``constant_value``, or the array reflected at its outermost elements, or these again.
     """
     widths = _pairs(pad_width, x.ndim)
     if mode == "constant":

@@ -16,7 +16,6 @@ from nnl_core.graph.variable import Operand, Variable
 from nnl_core.operators.arithmetic import unbroadcast
 from nnl_core.operators.gathering import as_positions, to_variable
 
-
 __all__ = [
     "gather_nd",
     "one_hot",
@@ -26,7 +25,7 @@ __all__ = [
 
 @defop("nnl::gather_nd", save=("indices",))
 def gather_nd_operator(data: Array, indices: Array) -> Array:
-    """Take slices: ``y[i] = data[indices[0, i], indices[1, i], ...]``; negative ones from the end."""
+    """Take slices: ``y[i] = data[indices[0, i], indices[1, i], ...]``; -1 is the last."""
     return data[_all_positions(indices, data.shape, "gather_nd")].copy()
 
 
@@ -93,7 +92,7 @@ def scatter_nd_infer(
 def scatter_nd_vjp(
     g: Any, y: Any, data: Any, indices: Any, base: Any, *, shape: tuple[int, ...], add: bool
 ) -> tuple[Any, ...]:
-    """The gradient at the positions; without ``add``, only where the slice is the one that stayed."""
+    """The gradient at the positions; without ``add``, only of slices that stayed."""
     taken = gather_nd_operator(g, indices)
     if not add:
         depth = indices.shape[0]
@@ -148,7 +147,7 @@ def scatter_nd(
     """Put slices in an array: ``y[indices[0, i], indices[1, i], ...] = data[i]``.
 
     Either ``shape`` is given, and what is not put is zero; or ``out``, whose elements are there
-    before, and which stays as it is. ``add`` sums where positions repeat; else the last slice stays.
+    before, and which stays as it is. ``add`` adds the slices; else the last at a position stays.
     """
     if (shape is None) == (out is None):
         raise OperatorError("scatter_nd needs either shape or out")

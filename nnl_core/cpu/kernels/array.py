@@ -1,0 +1,116 @@
+"""NumPy kernels of arrangement: views, joining, dividing, borders."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from nnl_core.graph.operator import Array, Operator
+from nnl_core.operators import array as family
+from nnl_core.operators import indexing, padding
+
+
+def _view(operator: Operator, look: Callable[..., Array]) -> None:
+    """Attach a kernel that returns a view, or copies it to where it is wanted."""
+
+    def kernel(x: Array, *, out: Array | None, **attributes: Any) -> Array:
+        view = look(x, **attributes)
+        if out is None:
+            return view
+        np.copyto(out, view)
+        return out
+
+    operator.kernel("numpy", kernel)
+
+
+_view(family.reshape_operator, lambda x, shape: x.reshape(shape))
+_view(family.expand_dims_operator, lambda x, axes: np.expand_dims(x, axes))
+_view(family.squeeze_operator, lambda x, axes: np.squeeze(x, axes))
+_view(family.transpose_operator, lambda x, axes: x.transpose(axes))
+_view(family.flip_operator, lambda x, axes: np.flip(x, axes))
+_view(indexing.getitem_operator, lambda x, key: x[indexing.as_key(key)])
+
+
+def _getitem_adjoint(g: Array, *, key: Any, shape: tuple[int, ...], out: Array | None) -> Array:
+    if out is None:
+        out = np.empty(shape, g.dtype)
+    if g.size < out.size:
+        out.fill(0)
+    out[indexing.as_key(key)] = g
+    return out
+
+
+indexing.getitem_adjoint.kernel("numpy", _getitem_adjoint)
+
+
+def _concatenate(*xs: Array, axis: int, out: Array | None) -> Array:
+    if out is None:
+        return family.concatenate_operator.reference(*xs, axis=axis)  # type: ignore[no-any-return]
+    return np.concatenate(xs, axis, out=out)
+
+
+def _stack(*xs: Array, axis: int, out: Array | None) -> Array:
+    if out is None:
+        return family.stack_operator.reference(*xs, axis=axis)  # type: ignore[no-any-return]
+    return np.stack(xs, axis, out=out)
+
+
+family.concatenate_operator.kernel("numpy", _concatenate)
+family.stack_operator.kernel("numpy", _stack)
+
+
+def _split(x: Array, *, axis: int, out: Any) -> Any:
+    if out is None:
+        return family.split_operator.reference(x, axis=axis)
+    parts = np.moveaxis(x, axis, 0)
+    for part, target in zip(parts, out if isinstance(out, tuple) else (out,), strict=True):
+        np.copyto(target, part)
+    return out
+
+
+family.split_operator.kernel("numpy", _split)
+
+
+def _tile(x: Array, *, reps: tuple[int, ...], out: Array | None) -> Array:
+    if out is None:
+        return np.tile(x, reps)
+    ndim = out.ndim
+    x = x.reshape((1,) * (ndim - x.ndim) + x.shape)
+    counts = (1,) * (ndim - len(reps)) + reps
+    pairs = [n for pair in zip(counts, x.shape, strict=True) for n in pair]
+    np.copyto(out.reshape(pairs), np.expand_dims(x, tuple(range(0, 2 * ndim, 2))))
+    return out
+
+
+family.tile_operator.kernel("numpy", _tile)
+
+
+def _pad(
+    x: Array,
+    *,
+    pad_width: tuple[int, ...],
+    mode: str,
+    constant_value: float,
+    out: Array | None,
+) -> Array:
+    if mode != "constant":
+        padded: Array = padding.pad_operator.reference(x, pad_width=pad_width, mode=mode)
+        if out is None:
+            return padded
+        np.copyto(out, padded)
+        return out
+    first = x.ndim - len(pad_width) // 2
+    before = (0,) * first + pad_width[::2]
+    after = (0,) * first + pad_width[1::2]
+    if out is None:
+        shape = [n + b + a for n, b, a in zip(x.shape, before, after, strict=True)]
+        out = np.empty(shape, x.dtype)
+    if x.size < out.size:
+        out.fill(constant_value)
+    out[tuple(slice(b, b + n) for b, n in zip(before, x.shape, strict=True))] = x
+    return out
+
+
+padding.pad_operator.kernel("numpy", _pad)
