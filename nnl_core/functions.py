@@ -12,5 +12,7 @@ from nnl_core.operators.gathering import *
 from nnl_core.operators.indexing import *
 from nnl_core.operators.linear import *
 from nnl_core.operators.masking import *
+from nnl_core.operators.math import *
 from nnl_core.operators.padding import *
+from nnl_core.operators.rectifiers import *
 from nnl_core.operators.scattering import *

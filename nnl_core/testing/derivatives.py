@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 
 import numpy as np
 
-from nnl_core.errors import NnlError, NotDifferentiableError
+from nnl_core.errors import NotDifferentiableError
 from nnl_core.graph.autodiff import gradient_table, key_of
 from nnl_core.graph.backend import backend_scope
 from nnl_core.graph.execute import forward_all
@@ -160,7 +160,7 @@ class _GradientGraph:
         """Compare the gradient of a directional gradient with central differences of it."""
         parts, total = _directional(list(gradients.values()), generator)
         names = [self.name(p) for p in gradients]
-        names += [f"gradient of output {self.operator.outputs[i]!r}" for i in self.used]
+        names += [f"gradient of output {self.output_name(i)!r}" for i in self.used]
         sources = [self.variables[p] for p in gradients]
         sources += [self.weights[i] for i in self.used]
         try:
@@ -226,9 +226,14 @@ class _GradientGraph:
             with backend_scope("numpy"):
                 forward_all(variables)
                 return [np.array(variable.d) for variable in variables]
-        except NnlError as error:
-            fail(check, f"running the gradient fails: {error}")
+        except Exception as error:
+            fail(check, f"running the gradient raises {type(error).__name__}: {error}")
             return [np.zeros(variable.shape) for variable in variables]
+
+    def output_name(self, index: int) -> str:
+        """Return an output's name for an error."""
+        names = self.operator.outputs
+        return names[index] if index < len(names) else f"{names[0]}[{index}]"
 
     def name(self, position: int) -> str:
         """Return an input's name for an error."""

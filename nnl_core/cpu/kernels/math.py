@@ -1,0 +1,64 @@
+"""NumPy kernels of the mathematical functions."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from nnl_core.graph.operator import Array, lookup
+from nnl_core.operators import math as family
+
+_UFUNCS: dict[str, np.ufunc] = {
+    "exp": np.exp,
+    "expm1": np.expm1,
+    "log": np.log,
+    "log1p": np.log1p,
+    "sqrt": np.sqrt,
+    "sin": np.sin,
+    "cos": np.cos,
+    "tan": np.tan,
+    "sinh": np.sinh,
+    "cosh": np.cosh,
+    "asin": np.arcsin,
+    "acos": np.arccos,
+    "atan": np.arctan,
+    "asinh": np.arcsinh,
+    "acosh": np.arccosh,
+    "atanh": np.arctanh,
+    "square": np.square,
+    "abs": np.abs,
+    "ceil": np.ceil,
+    "floor": np.floor,
+    "atan2": np.arctan2,
+}
+
+for _name, _ufunc in _UFUNCS.items():
+    lookup(f"nnl::{_name}").kernel("numpy", _ufunc)
+
+
+def _round(x: Array, *, out: Array | None) -> Any:
+    return np.round(x, out=out)
+
+
+lookup("nnl::round").kernel("numpy", _round)
+
+
+def _rsqrt(x: Array, *, out: Array | None) -> Any:
+    root = np.sqrt(x, out=out)
+    return np.divide(1, root, out=out)
+
+
+lookup("nnl::rsqrt").kernel("numpy", _rsqrt)
+
+
+def _chain_rule(g: Array, d: Array, *, out: Array | None) -> Any:
+    zero = g == 0
+    product = np.multiply(g, d, out=out)
+    if np.any(zero):
+        product = np.asarray(product)
+        np.copyto(product, 0, where=zero)
+    return product
+
+
+family.chain_rule.kernel("numpy", _chain_rule)
