@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Callable
+
 import numpy as np
 
 from nnl_core.graph.operator import Array
@@ -13,6 +16,17 @@ from nnl_core.operators.arithmetic import cast
 def wide(x: Array) -> Array:
     """Return ``float16`` as ``float32``, in which it is computed; anything else as it is."""
     return x.astype(np.float32) if x.dtype == np.float16 else x
+
+
+def single_precision(reference: Callable[..., Array]) -> Callable[..., Array]:
+    """Make a reference compute ``float16`` in ``float32`` and return the first input's dtype."""
+
+    @functools.wraps(reference)
+    def computed(x: Array, *others: Array, **attributes: object) -> Array:
+        result = reference(wide(x), *(wide(other) for other in others), **attributes)
+        return np.asarray(result).astype(x.dtype, copy=False)
+
+    return computed
 
 
 def sum_dtype(dtype: np.dtype) -> np.dtype:

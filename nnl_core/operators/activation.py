@@ -1,0 +1,317 @@
+"""Smooth activation functions, element by element.
+
+NaN stays NaN, and all are finite for inputs of 1000 and -1000.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from nnl_core import functions as F
+from nnl_core.errors import OperatorError
+from nnl_core.graph.operator import Array, Sample, defop
+from nnl_core.graph.variable import Operand, Variable
+from nnl_core.operators.dtypes import floating, single_precision
+from nnl_core.operators.samples import signed_points, unary_samples
+
+__all__ = [
+    "gelu",
+    "log_sigmoid",
+    "mish",
+    "sigmoid",
+    "silu",
+    "sinc",
+    "softplus",
+    "softsign",
+    "swish",
+    "tanh",
+    "tanh_shrink",
+]
+
+
+# Sigmoids ----------------------------------------------------------------------------------------
+
+
+@defop("nnl::sigmoid", save=("y",))
+@single_precision
+def sigmoid_operator(x: Array) -> Array:
+    """``1 / (1 + exp(-x))``."""
+    small = np.exp(-np.abs(x))
+    return np.where(x < 0, small, 1) / (1 + small)
+
+
+sigmoid_operator.elementwise("1.0f / (1.0f + expf(-x))")
+sigmoid_operator.samples(unary_samples)
+
+
+@sigmoid_operator.vjp
+def sigmoid_vjp(g: Any, y: Any, x: Any) -> tuple[Any, ...]:
+    """``g y (1 - y)``."""
+    return (g * y * (1 - y),)
+
+
+def sigmoid(x: Operand) -> Variable:
+    """``1 / (1 + exp(-x))``."""
+    return sigmoid_operator(floating(x))
+
+
+@defop("nnl::tanh", save=("y",))
+def tanh_operator(x: Array) -> Array:
+    """Hyperbolic tangent."""
+    return np.tanh(x)
+
+
+tanh_operator.elementwise("tanhf(x)")
+tanh_operator.samples(unary_samples)
+
+
+@tanh_operator.vjp
+def tanh_vjp(g: Any, y: Any, x: Any) -> tuple[Any, ...]:
+    """``g (1 - y^2)``."""
+    return (g * (1 - y * y),)
+
+
+def tanh(x: Operand) -> Variable:
+    """Hyperbolic tangent."""
+    return tanh_operator(floating(x))
+
+
+@defop("nnl::tanh_shrink", save=("x",))
+@single_precision
+def tanh_shrink_operator(x: Array) -> Array:
+    """``x - tanh(x)``."""
+    return x - np.tanh(x)
+
+
+tanh_shrink_operator.elementwise("x - tanhf(x)")
+tanh_shrink_operator.samples(unary_samples)
+
+
+@tanh_shrink_operator.vjp
+def tanh_shrink_vjp(g: Any, y: Any, x: Any) -> tuple[Any, ...]:
+    """``g tanh(x)^2``."""
+    return (g * tanh(x) ** 2,)
+
+
+def tanh_shrink(x: Operand) -> Variable:
+    """``x - tanh(x)``."""
+    return tanh_shrink_operator(floating(x))
+
+
+def _softplus(x: Array) -> Array:
+    return np.maximum(x, 0) + np.log1p(np.exp(-np.abs(x)))
+
+
+@defop("nnl::log_sigmoid", save=("x",))
+@single_precision
+def log_sigmoid_operator(x: Array) -> Array:
+    """Logarithm of the sigmoid, ``-log(1 + exp(-x))``."""
+    return -_softplus(-x)
+
+
+log_sigmoid_operator.elementwise("fminf(x, 0.0f) - log1pf(expf(-fabsf(x)))")
+log_sigmoid_operator.samples(unary_samples)
+
+
+@log_sigmoid_operator.vjp
+def log_sigmoid_vjp(g: Any, y: Any, x: Any) -> tuple[Any, ...]:
+    """``g sigmoid(-x)``."""
+    return (g * sigmoid(-x),)
+
+
+def log_sigmoid(x: Operand) -> Variable:
+    """Logarithm of the sigmoid, ``-log(1 + exp(-x))``, without overflow."""
+    return log_sigmoid_operator(floating(x))
+
+
+@defop("nnl::softplus", save=("x",))
+@single_precision
+def softplus_operator(x: Array, *, beta: float = 1.0) -> Array:
+    """``log(1 + exp(beta x)) / beta``."""
+    return _softplus(x * beta) / beta
+
+
+softplus_operator.elementwise(
+    "(fmaxf(beta * x, 0.0f) + log1pf(expf(-fabsf(beta * x)))) * (1.0f / beta)"
+)
+
+
+@softplus_operator.vjp
+def softplus_vjp(g: Any, y: Any, x: Any, *, beta: float) -> tuple[Any, ...]:
+    """``g sigmoid(beta x)``."""
+    return (g * sigmoid(x * beta),)
+
+
+@softplus_operator.samples
+def softplus_samples(rng: np.random.Generator) -> Iterator[Sample]:
+    """Several slopes."""
+    for x in signed_points(rng):
+        yield Sample(x)
+    yield Sample(rng.normal(size=(5,)), beta=0.1)
+    yield Sample(rng.normal(size=(5,)), beta=-3.0)
+
+
+def softplus(x: Operand, beta: float = 1.0) -> Variable:
+    """``log(1 + exp(beta x)) / beta``, without overflow. Raises `OperatorError` for ``beta=0``."""
+    if not beta:
+        raise OperatorError("softplus: beta is 0, by which the result is divided; give another")
+    return softplus_operator(floating(x), beta=float(beta))
+
+
+@defop("nnl::softsign", save=("x",))
+@single_precision
+def softsign_operator(x: Array) -> Array:
+    """``x / (1 + |x|)``."""
+    return x / (1 + np.abs(x))
+
+
+softsign_operator.elementwise("x / (1.0f + fabsf(x))")
+softsign_operator.samples(unary_samples)
+
+
+@softsign_operator.vjp
+def softsign_vjp(g: Any, y: Any, x: Any) -> tuple[Any, ...]:
+    """``g / (1 + |x|)^2``."""
+    return (g / (1 + F.abs(x)) ** 2,)
+
+
+def softsign(x: Operand) -> Variable:
+    """``x / (1 + |x|)``."""
+    return softsign_operator(floating(x))
+
+
+# Gated by themselves -----------------------------------------------------------------------------
+
+
+@defop("nnl::swish", save=("x",))
+@single_precision
+def swish_operator(x: Array) -> Array:
+    """``x sigmoid(x)``."""
+    small = np.exp(-np.abs(x))
+    return x * (np.where(x < 0, small, 1) / (1 + small))
+
+
+swish_operator.elementwise("x / (1.0f + expf(-x))")
+swish_operator.samples(unary_samples)
+
+
+@swish_operator.vjp
+def swish_vjp(g: Any, y: Any, x: Any) -> tuple[Any, ...]:
+    """``g s (1 + x (1 - s))`` for ``s = sigmoid(x)``."""
+    s = sigmoid(x)
+    return (g * (s * (1 + x * (1 - s))),)
+
+
+def swish(x: Operand) -> Variable:
+    """``x sigmoid(x)``."""
+    return swish_operator(floating(x))
+
+
+def silu(x: Operand) -> Variable:
+    """``x sigmoid(x)``: another name of `swish`."""
+    return swish(x)
+
+
+GELU_SCALE, GELU_CUBE = math.sqrt(2 / math.pi), 0.044715
+
+
+@defop("nnl::gelu", save=("x",))
+@single_precision
+def gelu_operator(x: Array) -> Array:
+    """``x / 2 (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3)))``."""
+    return 0.5 * x * (1 + np.tanh(GELU_SCALE * (x + GELU_CUBE * x * x * x)))
+
+
+gelu_operator.elementwise("0.5f * x * (1.0f + tanhf(0.7978845608f * (x + 0.044715f * x * x * x)))")
+gelu_operator.samples(unary_samples)
+
+
+@gelu_operator.vjp
+def gelu_vjp(g: Any, y: Any, x: Any) -> tuple[Any, ...]:
+    """The derivative of the product."""
+    square = x * x
+    t = tanh(x * (square * (GELU_SCALE * GELU_CUBE) + GELU_SCALE))
+    inner = square * (3 * GELU_SCALE * GELU_CUBE) + GELU_SCALE
+    return (g * ((t + 1) * 0.5 + x * (1 - t * t) * inner * 0.5),)
+
+
+def gelu(x: Operand, *, approximate: str = "tanh") -> Variable:
+    """``x`` times the standard normal distribution function at ``x``.
+
+    ``approximate="tanh"`` uses ``(1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3))) / 2`` for it;
+    ``"none"`` the error function. Raises `OperatorError` for anything else.
+    """
+    x = floating(x)
+    if approximate == "tanh":
+        return gelu_operator(x)
+    if approximate == "none":
+        return x * (F.erf(x * math.sqrt(0.5)) + 1) * 0.5
+    raise OperatorError(f"gelu: approximate is {approximate!r}; it may be 'tanh' or 'none'")
+
+
+@defop("nnl::mish", save=("x",))
+@single_precision
+def mish_operator(x: Array) -> Array:
+    """``x tanh(softplus(x))``."""
+    return x * np.tanh(_softplus(x))
+
+
+mish_operator.elementwise("x * tanhf(fmaxf(x, 0.0f) + log1pf(expf(-fabsf(x))))")
+mish_operator.samples(unary_samples)
+
+
+@mish_operator.vjp
+def mish_vjp(g: Any, y: Any, x: Any) -> tuple[Any, ...]:
+    """``g (t + x (1 - t^2) sigmoid(x))`` for ``t = tanh(softplus(x))``."""
+    t = tanh(softplus(x))
+    return (g * (t + x * (1 - t * t) * sigmoid(x)),)
+
+
+def mish(x: Operand) -> Variable:
+    """``x tanh(softplus(x))``."""
+    return mish_operator(floating(x))
+
+
+# Sinc --------------------------------------------------------------------------------------------
+
+SERIES_BELOW = 0.3
+"""Where the gradient of sinc is summed as a series: there the closed form cancels."""
+
+
+@defop("nnl::sinc", save=("x", "y"))
+@single_precision
+def sinc_operator(x: Array) -> Array:
+    """``sin(x) / x``, and 1 at 0."""
+    away = np.where(x == 0, 1, x)
+    return np.where(x == 0, 1, np.sin(away) / away).astype(x.dtype)
+
+
+sinc_operator.elementwise("x == 0.0f ? 1.0f : sinf(x) / x")
+
+
+@sinc_operator.vjp
+def sinc_vjp(g: Any, y: Any, x: Any) -> tuple[Any, ...]:
+    """``g (cos(x) - y) / x``; near 0 its Taylor series to ``x^9``."""
+    near = F.abs(x) < SERIES_BELOW
+    safe, small = F.where(near, 1.0, x), F.where(near, x, 0.0)
+    square = small * small
+    terms = square * (1 / 3991680) - 1 / 45360
+    for factor in (1 / 840, -1 / 30, 1 / 3):
+        terms = terms * square + factor
+    return (g * F.where(near, -(small * terms), (F.cos(x) - y) / safe),)
+
+
+@sinc_operator.samples
+def sinc_samples(rng: np.random.Generator) -> Iterator[Sample]:
+    """At 0, near it and away from it."""
+    yield from unary_samples(rng)
+    yield Sample(np.array([0.0, 1e-3, -0.2, 0.4]))
+
+
+def sinc(x: Operand) -> Variable:
+    """``sin(x) / x``, and 1 at 0."""
+    return sinc_operator(floating(x))
