@@ -192,7 +192,8 @@ def check(table: Mapping[str, object], where: str) -> ProjectSettings:
 
 def explain(error: ValidationError, model: type[BaseModel]) -> str:
     """Return the first thing that is wrong, in one line."""
-    first = error.errors(include_url=False)[0]
+    # What is unknown explains what is missing, not the other way round.
+    first = min(error.errors(include_url=False), key=lambda e: e["type"] != "extra_forbidden")
     key = ".".join(str(part) for part in first["loc"])
     if first["type"] == "missing":
         return f"{key} is missing"

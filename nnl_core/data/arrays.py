@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from contextlib import nullcontext
 from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
-from numpy.lib.npyio import NpzFile
 
 from nnl_core.data.source import Array, Ids
 from nnl_core.errors import DataError
@@ -63,8 +61,9 @@ def read_arrays(path: Path, wanted: Sequence[str] | None = None) -> dict[str, Ar
     if not path.is_file():
         raise DataError(f"no file {path}")
     try:
-        loaded = np.load(path, allow_pickle=False)
-        with loaded if isinstance(loaded, NpzFile) else nullcontext({"x": loaded}) as arrays:
+        with path.open("rb") as file:  # NumPy leaves a file open that it cannot read
+            loaded = np.load(file, allow_pickle=False)
+            arrays = {"x": loaded} if isinstance(loaded, np.ndarray) else loaded
             for name in wanted or ():
                 if name not in arrays:
                     hint = did_you_mean(name, arrays) or f"; it holds {', '.join(arrays)}"
