@@ -71,14 +71,20 @@ class Session:
         selection = select(project, environment, command_line, names)
         self.project = project
         self.settings: Mapping[str, object] = {} if project is None else project.table
-        origin = {"distribution": "nnl-core", "version": __version__}
         built_in = [
-            PluginEntry(name, target=target, summary=summary, **origin)
+            PluginEntry(
+                name,
+                target=target,
+                distribution="nnl-core",
+                version=__version__,
+                summary=summary,
+            )
             for name, target, summary in PLUGINS
         ]
         self.manager = PluginManager(selection, discover=discover, report=report, built_in=built_in)
         core = self.manager.register(CorePlugin)
-        core.distribution, core.version = origin.values()
+        core.distribution, core.version = "nnl-core", __version__
+        core.summary = "the components of the core"
         self.events = self.manager.events
         self._tables = {} if project is None else project.plugin_tables()
         self._models: dict[str, BaseModel] = {}

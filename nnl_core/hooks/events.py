@@ -92,7 +92,7 @@ class NodeCreated(Event):
 
 
 class NodeForwardStart(Event):
-    """One node is about to be computed by itself, from the buffers ``inputs``."""
+    """One node is about to be computed from the buffers ``inputs``."""
 
     __slots__ = ("inputs", "node")
 
@@ -102,7 +102,7 @@ class NodeForwardStart(Event):
 
 
 class NodeForwardEnd(NodeForwardStart):
-    """One node has been computed by itself."""
+    """One node has been computed."""
 
     __slots__ = ("outputs",)
 

@@ -320,7 +320,8 @@ class Plugin:
     def nnl_on_session_start(self, event: events.SessionStart) -> None:
         """Set up what the plugin needs while it is in use.
 
-        Once a session (B). ``event.session.plugin_settings(name)`` gives the plugin's own settings.
+        Once a session (B). ``event.session.plugin_settings(name, Model)`` gives the plugin's own
+        settings.
         """
 
     @event("B")
@@ -346,9 +347,10 @@ class Plugin:
 
     @event("D")
     def nnl_on_node_forward_start(self, event: events.NodeForwardStart) -> None:
-        """Look at a node that is about to be computed by itself.
+        """Look at a node that is about to be computed.
 
-        Once a node and execution (D), where nodes run one by one: not inside compiled programs.
+        Once a node and execution (D). Nothing may be changed. While somebody listens, programs run
+        their nodes one by one.
         """
 
     @event("D")
@@ -362,7 +364,8 @@ class Plugin:
     def nnl_on_node_backward_start(self, event: events.NodeBackwardStart) -> None:
         """Look at the gradients that arrive at a node.
 
-        Once a node whenever its gradient is built or computed (D). Nothing may be changed.
+        Once a node and backward pass (D). Nothing may be changed. While somebody listens, programs
+        run their nodes one by one.
         """
 
     @event("D")
@@ -418,14 +421,16 @@ class Plugin:
     def nnl_on_gradients_ready(self, event: events.GradientsReady) -> None:
         """Look at this process's own gradients, before other processes' are added.
 
-        Once a step (C). The gradients may be written in place.
+        Once a step (C). The gradients may be written in place. A step that somebody listens to here
+        is two programs, not one.
         """
 
     @event("C")
     def nnl_on_update_start(self, event: events.UpdateStart) -> None:
         """Change the gradients that are about to be applied (clipping, noise).
 
-        Once a step (C), after the reduction. The gradients may be written in place.
+        Once a step (C), after the reduction. The gradients may be written in place. A step that
+        somebody listens to here is two programs, not one.
         """
 
     @event("C")

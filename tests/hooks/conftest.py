@@ -56,9 +56,7 @@ def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     folder = tmp_path / "site"
     folder.mkdir()
     find = importlib_metadata.distributions
-    monkeypatch.setattr(
-        importlib_metadata, "distributions", lambda: find(path=[str(folder)])
-    )
+    monkeypatch.setattr(importlib_metadata, "distributions", lambda: find(path=[str(folder)]))
     monkeypatch.syspath_prepend(str(folder))
     before = set(sys.modules)
     yield folder

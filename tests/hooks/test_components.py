@@ -41,7 +41,9 @@ def test_every_kind_is_found_by_record_word_and_hook(nnl_manager, hook):
 
 def test_records_come_in_the_order_of_the_plugins():
     manager = PluginManager(Selection(named=("b", "a")), discover=False)
-    manager.load([plugin("a", nnl_solvers=solvers("z")), plugin("b", nnl_solvers=solvers("y", "x"))])
+    manager.load(
+        [plugin("a", nnl_solvers=solvers("z")), plugin("b", nnl_solvers=solvers("y", "x"))]
+    )
     assert [record.name for record in manager.collect("solver")] == ["y", "x", "z"]
 
 
@@ -95,7 +97,7 @@ def test_the_cores_own_components_need_no_look_at_what_is_installed(monkeypatch)
 
 def test_an_unknown_name_suggests_the_nearest(nnl_manager):
     nnl_manager.register(plugin("a", nnl_solvers=solvers("adam", "sgd")))
-    with pytest.raises(UnknownComponentError, match="unknown solver 'Adma'; did you mean 'adam'?"):
+    with pytest.raises(UnknownComponentError, match=r"unknown solver 'Adma'; did you mean 'adam'?"):
         nnl_manager.component("solver", "Adma")
 
 
@@ -110,7 +112,7 @@ def test_a_name_in_a_disabled_plugins_namespace_says_so():
         Selection(blocked=frozenset(["a"]), sources={"a": "nnl.toml"}), discover=False
     )
     manager.load([plugin("a")])
-    with pytest.raises(UnknownComponentError, match="plugin 'a' is disabled: by nnl.toml"):
+    with pytest.raises(UnknownComponentError, match=r"plugin 'a' is disabled: by nnl.toml"):
         manager.component("operators", "a::sine")
 
 
@@ -143,7 +145,9 @@ def test_a_target_that_leads_nowhere_says_whose_it_is(nnl_manager, target, messa
     assert "\n" not in text
 
 
-@pytest.mark.parametrize("target", ["", ":f", "m:", "m:f:g", "m f", "m.:f", "m:.f", "1m:f", "m-n:f"])
+@pytest.mark.parametrize(
+    "target", ["", ":f", "m:", "m:f:g", "m f", "m.:f", "m:.f", "1m:f", "m-n:f"]
+)
 def test_what_is_no_import_string_is_refused_when_the_plugin_loads(nnl_manager, target):
     with pytest.raises(Exception, match="is not an import string"):
         nnl_manager.register(plugin("a", nnl_solvers=solvers("z", target=target)))
@@ -240,7 +244,9 @@ def test_the_core_runs_what_no_plugin_runs(nnl_session):
 
 def test_an_exception_in_a_decision_names_the_plugin_that_raised(install):
     install("calm", "def nnl_select_backend(self, request): return None")
-    install("lime", "def nnl_select_backend(self, request): raise ValueError('sour')", version="2.0")
+    install(
+        "lime", "def nnl_select_backend(self, request): raise ValueError('sour')", version="2.0"
+    )
     manager = PluginManager(Selection(named=("calm", "lime")))
     manager.load()
     with pytest.raises(ValueError, match="sour") as caught:

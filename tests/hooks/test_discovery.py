@@ -287,7 +287,7 @@ def test_a_keyboard_interrupt_while_importing_is_not_swallowed(install):
 def test_without_a_reporter_a_failure_is_a_warning(install):
     install("bad", source="import no_such_module")
     manager = PluginManager()
-    with pytest.warns(PluginWarning, match="plugin 'bad' .*no_such_module"):
+    with pytest.warns(PluginWarning, match=r"plugin 'bad' .*no_such_module"):
         manager.load()
 
 
@@ -306,7 +306,7 @@ def test_unknown_components_name_the_nearest_and_the_plugins_that_failed(install
 def test_a_name_inside_a_failed_plugins_namespace_blames_it(install):
     install("bad", source="raise RuntimeError('boom')")
     manager, _ = load()
-    with pytest.raises(UnknownComponentError, match="which would provide it, failed: .*boom"):
+    with pytest.raises(UnknownComponentError, match=r"which would provide it, failed: .*boom"):
         manager.component("layer", "bad.Dense")
 
 
@@ -397,7 +397,9 @@ def test_strict_makes_any_failure_an_error(install):
         manager.check()
 
 
-@pytest.mark.parametrize("required", ["nnl-alpha>=1,<2", "alpha", "NNL_alpha==1.*", "nnl-alpha~=1.0"])
+@pytest.mark.parametrize(
+    "required", ["nnl-alpha>=1,<2", "alpha", "NNL_alpha==1.*", "nnl-alpha~=1.0"]
+)
 def test_a_required_plugin_of_the_right_version_passes(install, required):
     install("alpha")
     load(required=(required,))[0].check()

@@ -18,7 +18,9 @@ suffixes = st.one_of(
     st.builds(".post{}.dev{}".format, numbers, numbers),
 )
 versions = st.builds("{}{}".format, releases, suffixes)
-plain_clauses = st.builds("{}{}".format, st.sampled_from(["==", "!=", "<=", ">=", "<", ">"]), versions)
+plain_clauses = st.builds(
+    "{}{}".format, st.sampled_from(["==", "!=", "<=", ">=", "<", ">"]), versions
+)
 wildcards = st.builds("{}{}.*".format, st.sampled_from(["==", "!="]), releases)
 compatible = st.builds("~={}.{}".format, numbers, versions)
 
@@ -48,7 +50,7 @@ def test_requirements_are_read(text, name, versions, marker):
 
 @pytest.mark.parametrize("text", ["", "nnl core", ">=1", "nnl-core>=x", "nnl-core=1", "a @ b"])
 def test_what_is_no_requirement_is_refused(text):
-    with pytest.raises(ValueError, match="requirement|clause|version"):
+    with pytest.raises(ValueError, match=r"requirement|clause|version"):
         parse_requirement(text)
 
 
