@@ -164,7 +164,7 @@ def _create(
 
 
 def set_parameter(key: str, param: Variable) -> None:
-    """Put a variable under a name, in place of any parameter there; it takes that name."""
+    """Put a variable under a name, in place of any there; one without a name takes this one."""
     scope, name, full_name = _place(key, create=True)
     assert scope is not None
     if isinstance(scope.get(name), dict):
@@ -241,7 +241,7 @@ def assign_parameters(stored: Mapping[str, StoredParameter], origin: str) -> Non
     from nnl_core.graph.array import convert
 
     changed: list[tuple[Variable, npt.NDArray[np.generic], bool]] = []
-    made: list[tuple[str, Parameter]] = []
+    made: dict[str, Parameter] = {}
     for name, entry in stored.items():
         scope, key, full_name = _place(name, create=False)
         found = None if scope is None else scope.get(key)
@@ -250,9 +250,9 @@ def assign_parameters(stored: Mapping[str, StoredParameter], origin: str) -> Non
                 f"{origin}: parameter {name!r} is a scope here; nothing was loaded"
             )
         if found is None:
-            parameter = Parameter(entry.array.shape, entry.need_grad, entry.array.dtype, full_name)
-            parameter.d = entry.array
-            made.append((name, parameter))
+            new = Parameter(entry.array.shape, entry.need_grad, entry.array.dtype, full_name)
+            new.d = entry.array
+            made[name] = new
             continue
         if found.shape != entry.array.shape:
             raise ParameterError(
@@ -260,10 +260,10 @@ def assign_parameters(stored: Mapping[str, StoredParameter], origin: str) -> Non
                 f"{found.shape} here; nothing was loaded"
             )
         changed.append((found, convert(entry.array, found.spec), entry.need_grad))
-    for name, parameter in made:
-        _check_free(name, dict(made), origin)
-    for name, parameter in made:
-        set_parameter(name, parameter)
+    for name in made:
+        _check_free(name, made, origin)
+    for name, new in made.items():
+        set_parameter(name, new)
     for parameter, array, need_grad in changed:
         parameter.d = array
         parameter.need_grad = need_grad

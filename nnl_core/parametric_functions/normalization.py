@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from nnl_core import functions as F
 from nnl_core.graph.variable import Variable
@@ -12,7 +12,7 @@ from nnl_core.parameters import Initial, get_parameter_or_create
 from nnl_core.parametric_functions.common import layer_scope
 
 Axes: TypeAlias = int | Sequence[int]
-Outputs: TypeAlias = Variable | tuple[Variable, ...]  # with output_stat: also mean and variance
+Outputs: TypeAlias = Any  # a Variable; with output_stat a tuple: also mean and variance
 
 
 def batch_normalization(

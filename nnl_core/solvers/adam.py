@@ -6,8 +6,9 @@ import math
 
 import numpy as np
 
+from nnl_core import functions as F
 from nnl_core.graph.variable import Variable
-from nnl_core.solvers.adaptive import one_minus, square_root
+from nnl_core.solvers.adaptive import one_minus
 from nnl_core.solvers.solver import Solver, checked
 
 
@@ -46,7 +47,7 @@ class Adam(Solver):
         dtype = gradient.dtype
         mean = self.beta1 * states["mean"] + one_minus(self.beta1, dtype) * gradient
         var = self.beta2 * states["var"] + one_minus(self.beta2, dtype) * gradient * gradient
-        step = scalars["rate"] * mean / (square_root(var) + self.eps)
+        step = scalars["rate"] * mean / (F.sqrt(var) + self.eps)
         return parameter - step, {"mean": mean, "var": var}
 
 

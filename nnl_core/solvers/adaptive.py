@@ -17,11 +17,6 @@ def one_minus(value: float, dtype: np.dtype) -> float:
     return float(1 - dtype.type(value))
 
 
-def square_root(x: Variable) -> Variable:
-    """Return the elementwise square root."""
-    return F.pow_scalar(x, 0.5)
-
-
 class RMSprop(Solver):
     """``v <- decay v + (1 - decay) g^2``, ``p <- p - lr g / (sqrt(v) + eps)``.
 
@@ -44,4 +39,4 @@ class RMSprop(Solver):
     ) -> tuple[Variable, dict[str, Variable]]:
         """Divide the gradient by its running root mean square."""
         v = self.decay * states["v"] + one_minus(self.decay, gradient.dtype) * gradient * gradient
-        return parameter - scalars["rate"] * gradient / (square_root(v) + self.eps), {"v": v}
+        return parameter - scalars["rate"] * gradient / (F.sqrt(v) + self.eps), {"v": v}

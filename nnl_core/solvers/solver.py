@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import math
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from typing import ClassVar, NamedTuple
 
 import numpy as np
@@ -14,6 +14,7 @@ from nnl_core.errors import SolverError
 from nnl_core.graph.node import Structure
 from nnl_core.graph.operator import Array
 from nnl_core.graph.variable import Variable
+from nnl_core.solvers.gradients import GradientMethods
 from nnl_core.solvers.group import FlatGroup
 
 
@@ -26,7 +27,7 @@ class SolverState(NamedTuple):
     """arrays of the parameter's shape, by name"""
 
 
-class Solver:
+class Solver(GradientMethods):
     """An update rule, and the parameters that it is applied to.
 
     A subclass names its states and writes the rule once, as graph on flat variables: `update` runs
@@ -41,6 +42,8 @@ class Solver:
         the rule uses norms or other reductions: it is applied to one parameter at a time
     rate_name
         what the constructor calls the learning rate
+    fuses_weight_decay
+        weight decay is part of the rule, not of the gradient
     """
 
     state_names: ClassVar[tuple[str, ...]] = ()
@@ -262,68 +265,9 @@ class Solver:
         if self.fuses_weight_decay:
             self._decay = float(decay_rate)
             return
-        for group in self._changed_gradients():
+        for group in self.changed_gradients():
             gradient, data = group.gradient.read(), group.storage.collect_data().read()
             gradient += data * data.dtype.type(decay_rate)
-
-    def scale_grad(self, scale: float) -> None:
-        """Multiply all gradients by a number."""
-        for group in self._changed_gradients():
-            gradient = group.gradient.read()
-            gradient *= gradient.dtype.type(scale)
-
-    def clip_grad_by_value(self, value: float) -> None:
-        """Bring every element of the gradients into ``[-value, value]``; NaN stays NaN."""
-        limit = _checked_norm(value)
-        for group in self._changed_gradients():
-            gradient = group.gradient.read()
-            np.clip(gradient, -limit, limit, out=gradient)
-
-    def clip_grad_by_norm(self, clip_norm: float) -> None:
-        """Scale each parameter's gradient down to a norm of at most ``clip_norm``."""
-        limit = _checked_norm(clip_norm)
-        for group in self._changed_gradients():
-            for _, gradient in group.storage.gradient_parts():
-                norm = math.sqrt(_sum_of_squares(gradient))
-                if norm > limit:
-                    gradient *= gradient.dtype.type(limit / norm)
-
-    def clip_grad_by_global_norm(self, clip_norm: float) -> float:
-        """Scale all gradients alike, to a common norm of at most ``clip_norm``.
-
-        Returns the norm that they had.
-        """
-        limit = _checked_norm(clip_norm)
-        norm = math.sqrt(sum(_sum_of_squares(gradient) for _, gradient in self._gradients()))
-        if norm > limit:
-            self.scale_grad(limit / norm)
-        return norm
-
-    def check_inf_grad(self) -> bool:
-        """Whether some gradient has an infinite element."""
-        return any(bool(np.isinf(gradient).any()) for _, gradient in self._gradients())
-
-    def check_nan_grad(self) -> bool:
-        """Whether some gradient has a NaN."""
-        return any(bool(np.isnan(gradient).any()) for _, gradient in self._gradients())
-
-    def check_inf_or_nan_grad(self) -> bool:
-        """Whether some gradient has an element that is not finite."""
-        return any(not np.isfinite(gradient).all() for _, gradient in self._gradients())
-
-    def _gradients(self) -> Iterator[tuple[str, Array]]:
-        for group in self.flat_groups:
-            group.storage.collect_gradients()
-            yield from group.storage.gradient_parts()
-
-    def _changed_gradients(self) -> Iterator[FlatGroup]:
-        """Yield groups whose flat gradient may be written in place, in the loop's body."""
-        for group in self.flat_groups:
-            group.storage.collect_gradients()
-            with np.errstate(all="ignore"):
-                yield group
-            group.gradient.touch()
-            group.storage.publish_gradients()
 
     # States -------------------------------------------------------------------------------------
 
@@ -375,7 +319,7 @@ class Solver:
         solver = contents.metadata.get("solver")
         if solver != self.name:
             raise SolverError(
-                f"{os.fspath(path)}: holds the states of {solver or 'no solver'}, not of {self.name}"
+                f"{os.fspath(path)}: holds the states of solver {solver!r}, not of {self.name!r}"
             )
         found: dict[str, dict[str, Array]] = {}
         for key, entry in contents.parameters.items():
@@ -420,19 +364,3 @@ def checked(value: float, name: str, lowest: float = 0.0, below: float = math.in
 
 def _checked_rate(value: float) -> float:
     return checked(value, "learning rate")
-
-
-def _checked_norm(value: float) -> float:
-    if not value >= 0:
-        raise SolverError(f"gradients cannot be clipped to {value!r}; give a number >= 0")
-    return float(value)
-
-
-def _sum_of_squares(array: Array) -> float:
-    flat = array.ravel()
-    with np.errstate(all="ignore"):
-        return (
-            float(np.dot(flat, flat))
-            if flat.dtype == np.float64
-            else float(np.sum(np.square(flat, dtype=np.float64)))
-        )
