@@ -5,14 +5,17 @@ from __future__ import annotations
 from nnl_core.operators.activation import *
 from nnl_core.operators.arithmetic import *
 from nnl_core.operators.array import *
+from nnl_core.operators.convolution import *
 from nnl_core.operators.diagonal import *
 from nnl_core.operators.einsum import *
 from nnl_core.operators.flat import *
 from nnl_core.operators.gathering import *
 from nnl_core.operators.indexing import *
 from nnl_core.operators.linear import *
+from nnl_core.operators.logical import *
 from nnl_core.operators.masking import *
 from nnl_core.operators.math import *
 from nnl_core.operators.padding import *
 from nnl_core.operators.rectifiers import *
 from nnl_core.operators.scattering import *
+from nnl_core.operators.softmax import *

@@ -5,6 +5,6 @@ Each module attaches kernels to operators of one family; importing this package 
 
 from __future__ import annotations
 
-from nnl_core.cpu.kernels import activation, arithmetic, array, einsum, flat, indexing, linear, math
+from nnl_core.cpu.kernels import activation, arithmetic, array, convolution, einsum, flat, indexing, linear, logical, math, softmax
 
-__all__ = ["activation", "arithmetic", "array", "einsum", "flat", "indexing", "linear", "math"]
+__all__ = ["activation", "arithmetic", "array", "convolution", "einsum", "flat", "indexing", "linear", "logical", "math", "softmax"]

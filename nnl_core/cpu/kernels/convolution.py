@@ -1,0 +1,272 @@
+"""NumPy kernels of convolution: windows gathered into columns, one matrix product a block.
+
+Columns are made for a few examples at a time, so that they stay in the cache. Positions run over
+(example, place), or over (place, example) where rows of places are too short to copy fast.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+import numpy as np
+
+from nnl_core.graph.operator import Array
+from nnl_core.operators import convolution as family
+from nnl_core.operators.dtypes import wide
+from nnl_core.operators.windows import Lengths, Pairs, taps
+
+COLUMN_BYTES = 1 << 20  # columns of a block: what a second-level cache holds
+SHORT_ROW = 16  # places below which copying row by row costs more than transposing
+GATHER = 1.5  # how many more columns gathering may make than scattering, which is slower
+WORTH_TRANSPOSING = 4  # examples of a block from which on short rows are transposed
+
+
+class _Geometry:
+    """Where the taps of a convolution read, and how many examples make a block."""
+
+    def __init__(
+        self,
+        x: Array,
+        dy: Array,
+        kernel: Lengths,
+        stride: Lengths,
+        pad: Pairs,
+        dilation: Lengths,
+        group: int,
+    ) -> None:
+        self.batch, self.channels = x.shape[:2]
+        self.maps, self.places = dy.shape[1], dy.shape[2:]
+        self.group, self.dtype = group, wide(x[:0]).dtype
+        example = self.channels * math.prod(kernel) * math.prod(self.places) * self.dtype.itemsize
+        self.block = max(1, min(self.batch, COLUMN_BYTES // max(1, example)))
+        self.examples_last = self.places[-1] < SHORT_ROW and self.block >= WORTH_TRANSPOSING
+        ends = list(zip(x.shape[2:], pad, strict=True))
+        self.is_padded = any(length > 0 for both in pad for length in both)
+        self.padded = tuple(n + max(0, before) + max(0, after) for n, (before, after) in ends)
+        self.inner = tuple(slice(max(0, before), max(0, before) + n) for n, (before, _) in ends)
+        # Padding that crops is where the first window starts.
+        first = [max(0, -before) for before, _ in pad]
+        self.taps = [
+            tuple(
+                slice(start + i * d, start + i * d + (m - 1) * s + 1, s)
+                for start, i, d, m, s in zip(first, tap, dilation, self.places, stride, strict=True)
+            )
+            for tap in taps(kernel)
+        ]
+
+    def blocks(self) -> Iterator[tuple[slice, _Block]]:
+        """Yield ranges of examples, with the scratch memory for each."""
+        scratch = None
+        for start in range(0, self.batch, self.block):
+            stop = min(self.batch, start + self.block)
+            if scratch is None or scratch.examples != stop - start:
+                scratch = _Block(self, stop - start)
+            yield slice(start, stop), scratch
+
+
+class _Block:
+    """Scratch memory for a number of examples; arrays are seen as (channels, ..., examples)."""
+
+    def __init__(self, geometry: _Geometry, examples: int) -> None:
+        self.geometry, self.examples = geometry, examples
+        g = geometry
+        inside = g.channels // g.group * len(g.taps)
+        self.image = self.empty(g.channels, spatial=g.padded)
+        self.columns = self.empty(g.channels, len(g.taps), spatial=g.places)
+        self.column_matrix = self.matrix(self.columns, inside)
+        self.outer = self.empty(g.maps, spatial=g.places)
+        self.outer_matrix = self.matrix(self.outer, g.maps // g.group)
+        self.is_clear = False
+
+    def empty(self, *leading: int, spatial: Lengths) -> Array:
+        """Return memory seen as (*leading, *spatial, examples)."""
+        if self.geometry.examples_last:
+            return np.empty((*leading, *spatial, self.examples), self.geometry.dtype)
+        memory = np.empty((*leading, self.examples, *spatial), self.geometry.dtype)
+        return np.moveaxis(memory, len(leading), -1)
+
+    def matrix(self, array: Array, rows: int) -> Array:
+        """View memory as (group, rows, positions)."""
+        if not self.geometry.examples_last:
+            array = np.moveaxis(array, -1, -1 - len(self.geometry.places))
+        view = array.view()
+        view.shape = (self.geometry.group, rows, array.size // (self.geometry.group * rows))
+        return view
+
+    def gather(self, x: Array) -> None:
+        """Fill the columns from examples of the data."""
+        g = self.geometry
+        source = np.moveaxis(x, 0, -1)
+        if g.is_padded or g.examples_last:
+            if not self.is_clear:
+                self.image.fill(0)
+                self.is_clear = True
+            self.image[(slice(None), *g.inner)] = source
+            source = self.image
+        for position, tap in enumerate(g.taps):
+            self.columns[:, position] = source[(slice(None), *tap)]
+
+    def scatter(self, dx: Array) -> None:
+        """Add the columns up where they were gathered from."""
+        g = self.geometry
+        self.image.fill(0)
+        for position, tap in enumerate(g.taps):
+            target = self.image[(slice(None), *tap)]
+            np.add(target, self.columns[:, position], out=target)
+        np.moveaxis(dx, 0, -1)[...] = self.image[(slice(None), *g.inner)]
+
+    def load(self, dy: Array) -> None:
+        """Fill the outer matrix from examples of an output's gradient."""
+        self.outer[...] = np.moveaxis(dy, 0, -1)
+
+
+def _weights(weight: Array, group: int) -> Array:
+    """View a weight as (group, maps of a group, channels of a group * taps)."""
+    inside = math.prod(weight.shape[1:])
+    return wide(weight).reshape(group, weight.shape[0] // group, inside)
+
+
+def _is_pointwise(kernel: Lengths, stride: Lengths, pad: Pairs, group: int) -> bool:
+    """Whether the convolution is a product of matrices as it stands."""
+    return group == 1 and max((*kernel, *stride)) == 1 and not any(map(any, pad))
+
+
+def _flat(array: Array) -> Array:
+    """View (examples, channels, *spatial) as (examples, channels, positions)."""
+    return wide(array).reshape(*array.shape[:2], math.prod(array.shape[2:]))
+
+
+def _convolution(
+    x: Array,
+    weight: Array,
+    bias: Array | None,
+    *,
+    stride: Lengths,
+    pad: Pairs,
+    dilation: Lengths,
+    group: int,
+    out: Array | None,
+) -> Array:
+    kernel = weight.shape[2:]
+    if out is None:
+        places = [
+            (n + before + after - (k - 1) * d - 1) // s + 1
+            for n, k, s, d, (before, after) in zip(
+                x.shape[2:], kernel, stride, dilation, pad, strict=True
+            )
+        ]
+        out = np.empty((x.shape[0], weight.shape[0], *places), x.dtype)
+    weights = _weights(weight, group)
+    shift = None if bias is None else bias.reshape(-1, *(1,) * (len(kernel) + 1))
+    if _is_pointwise(kernel, stride, pad, group):
+        _product(weights[0], x, out)
+        if shift is not None:
+            np.add(out, shift[..., 0], out=out, casting="unsafe")
+        return out
+    for block, scratch in _Geometry(x, out, kernel, stride, pad, dilation, group).blocks():
+        scratch.gather(x[block])
+        np.matmul(weights, scratch.column_matrix, out=scratch.outer_matrix)
+        target = np.moveaxis(out[block], 0, -1)
+        if shift is None:
+            target[...] = scratch.outer
+        else:
+            np.add(scratch.outer, shift, out=target, casting="unsafe")
+    return out
+
+
+def _product(weights: Array, x: Array, out: Array) -> None:
+    """Multiply a matrix with the channels of each place."""
+    if out.flags.c_contiguous and out.dtype == weights.dtype:
+        np.matmul(weights, _flat(x), out=_flat(out))
+    else:
+        np.copyto(out, np.matmul(weights, _flat(x)).reshape(out.shape), casting="unsafe")
+
+
+def _data_gradient(
+    dy: Array,
+    weight: Array,
+    *,
+    stride: Lengths,
+    pad: Pairs,
+    dilation: Lengths,
+    group: int,
+    out: Array | None,
+) -> Array:
+    kernel = weight.shape[2:]
+    if out is None:
+        spatial = [
+            (n - 1) * s + (k - 1) * d + 1 - before - after
+            for n, k, s, d, (before, after) in zip(
+                dy.shape[2:], kernel, stride, dilation, pad, strict=True
+            )
+        ]
+        out = np.empty((dy.shape[0], weight.shape[1] * group, *spatial), dy.dtype)
+    weights = _weights(weight, group).swapaxes(1, 2)
+    if _is_pointwise(kernel, stride, pad, group):
+        _product(weights[0], dy, out)
+        return out
+    gathered = weight.shape[0] * math.prod(out.shape[2:])
+    scattered = out.shape[1] * math.prod(dy.shape[2:])
+    if max(stride) == 1 and gathered < GATHER * scattered:
+        return _turned(dy, weight, pad, dilation, group, out)
+    for block, scratch in _Geometry(out, dy, kernel, stride, pad, dilation, group).blocks():
+        scratch.load(dy[block])
+        np.matmul(weights, scratch.outer_matrix, out=scratch.column_matrix)
+        scratch.scatter(out[block])
+    return out
+
+
+def _turned(
+    dy: Array, weight: Array, pad: Pairs, dilation: Lengths, group: int, out: Array
+) -> Array:
+    """Compute the data gradient of stride 1 as a convolution with the kernel turned around."""
+    maps, inside, *kernel = weight.shape
+    turned = np.flip(weight, tuple(range(2, weight.ndim)))
+    turned = turned.reshape(group, maps // group, inside, *kernel).swapaxes(1, 2)
+    outer = tuple(
+        ((k - 1) * d - before, (k - 1) * d - after)
+        for k, d, (before, after) in zip(kernel, dilation, pad, strict=True)
+    )
+    return _convolution(
+        dy,
+        turned.reshape(group * inside, maps // group, *kernel),
+        None,
+        stride=(1,) * len(kernel),
+        pad=outer,
+        dilation=dilation,
+        group=group,
+        out=out,
+    )
+
+
+def _weight_gradient(
+    x: Array,
+    dy: Array,
+    *,
+    kernel: Lengths,
+    stride: Lengths,
+    pad: Pairs,
+    dilation: Lengths,
+    group: int,
+    out: Array | None,
+) -> Array:
+    maps, inside = dy.shape[1], x.shape[1] // group * math.prod(kernel)
+    if _is_pointwise(kernel, stride, pad, group) and min(maps, inside) <= math.prod(x.shape[2:]):
+        total = np.matmul(_flat(dy), _flat(x).swapaxes(1, 2)).sum(axis=0)
+    else:
+        geometry = _Geometry(x, dy, kernel, stride, pad, dilation, group)
+        total = np.zeros((group, maps // group, inside), geometry.dtype)
+        for block, scratch in geometry.blocks():
+            scratch.gather(x[block])
+            scratch.load(dy[block])
+            total += np.matmul(scratch.outer_matrix, scratch.column_matrix.swapaxes(1, 2))
+    if out is None:
+        out = np.empty((maps, x.shape[1] // group, *kernel), x.dtype)
+    np.copyto(out, total.reshape(out.shape), casting="unsafe")
+    return out
+
+
+family.convolution_operator.kernel("numpy", _convolution)
+family.convolution_data_gradient.kernel("numpy", _data_gradient)
+family.convolution_weight_gradient.kernel("numpy", _weight_gradient)
