@@ -19,3 +19,4 @@ from nnl_core.operators.padding import *
 from nnl_core.operators.rectifiers import *
 from nnl_core.operators.scattering import *
 from nnl_core.operators.softmax import *
+from nnl_core.operators.stochastic import *

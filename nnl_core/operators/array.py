@@ -80,7 +80,7 @@ def reshape(x: Operand, shape: Sequence[int], inplace: bool = True) -> Variable:
 
     ``inplace`` is a hint that planning memory makes needless; it changes nothing.
     """
-    return reshape_operator(x, shape=_integers(shape))  # type: ignore[no-any-return]
+    return reshape_operator(x, shape=_integers(shape))
 
 
 @defop("nnl::expand_dims", view=True)
@@ -115,7 +115,7 @@ def expand_dims_samples(rng: np.random.Generator) -> Iterator[Sample]:
 
 def expand_dims(x: Operand, axis: int | Sequence[int]) -> Variable:
     """Insert one or several axes of length 1 at these positions of the result."""
-    return expand_dims_operator(x, axes=_integers(axis))  # type: ignore[no-any-return]
+    return expand_dims_operator(x, axes=_integers(axis))
 
 
 @defop("nnl::squeeze", view=True)
@@ -155,7 +155,7 @@ def squeeze_samples(rng: np.random.Generator) -> Iterator[Sample]:
 def squeeze(x: Operand, axis: int | Sequence[int] | None = None) -> Variable:
     """Remove axes of length 1: the given ones, or all there are."""
     axes = None if axis is None else _integers(axis)
-    return squeeze_operator(x, axes=axes)  # type: ignore[no-any-return]
+    return squeeze_operator(x, axes=axes)
 
 
 @defop("nnl::transpose", view=True)
@@ -190,7 +190,7 @@ def transpose_samples(rng: np.random.Generator) -> Iterator[Sample]:
 
 def transpose(x: Operand, axes: Sequence[int]) -> Variable:
     """Put the axes in another order: axis ``i`` of the result is axis ``axes[i]`` of ``x``."""
-    return transpose_operator(x, axes=_integers(axes))  # type: ignore[no-any-return]
+    return transpose_operator(x, axes=_integers(axes))
 
 
 @defop("nnl::flip", view=True)
@@ -224,7 +224,7 @@ def flip_samples(rng: np.random.Generator) -> Iterator[Sample]:
 def flip(x: Operand, axes: Sequence[int] | None = None) -> Variable:
     """Reverse the order along ``axes`` (default: the last)."""
     listed = (-1,) if axes is None else _integers(axes)
-    return flip_operator(x, axes=listed)  # type: ignore[no-any-return]
+    return flip_operator(x, axes=listed)
 
 
 # Joining and dividing ----------------------------------------------------------------------------
@@ -277,7 +277,7 @@ def concatenate_samples(rng: np.random.Generator) -> Iterator[Sample]:
 
 def concatenate(*x: Operand, axis: int | None = None) -> Variable:
     """Put arrays end to end along ``axis`` (default: the last)."""
-    return concatenate_operator(*x, axis=-1 if axis is None else int(axis))  # type: ignore[no-any-return]
+    return concatenate_operator(*x, axis=-1 if axis is None else int(axis))
 
 
 @defop("nnl::stack")
@@ -318,7 +318,7 @@ def stack_samples(rng: np.random.Generator) -> Iterator[Sample]:
 
 def stack(*x: Operand, axis: int = 0) -> Variable:
     """Put arrays of one shape side by side along a new axis."""
-    return stack_operator(*x, axis=int(axis))  # type: ignore[no-any-return]
+    return stack_operator(*x, axis=int(axis))
 
 
 @defop("nnl::split", outputs=("*ys",))
@@ -372,7 +372,7 @@ def split(x: Operand, axis: int = 0) -> list[Variable]:
 
 def broadcast(x: Operand, shape: Sequence[int]) -> Variable:
     """Repeat ``x`` along axes of length 1, and new leading axes, to reach ``shape``."""
-    return broadcast_to_operator(x, shape=_integers(shape))  # type: ignore[no-any-return]
+    return broadcast_to_operator(x, shape=_integers(shape))
 
 
 @defop("nnl::tile")
@@ -411,7 +411,7 @@ def tile_samples(rng: np.random.Generator) -> Iterator[Sample]:
 
 def tile(x: Operand, reps: int | Sequence[int]) -> Variable:
     """Repeat ``x`` as a whole, ``reps`` times along each axis, as `numpy.tile` does."""
-    return tile_operator(x, reps=_integers(reps))  # type: ignore[no-any-return]
+    return tile_operator(x, reps=_integers(reps))
 
 
 def meshgrid(*x: Operand, ij_indexing: bool = False) -> list[Variable]:
@@ -478,7 +478,7 @@ def shape_samples(rng: np.random.Generator) -> Iterator[Sample]:
 
 def shape(x: Operand, start: int | None = None, end: int | None = None) -> Variable:
     """Return the lengths of the axes of ``x`` from ``start`` to before ``end``, as integers."""
-    return shape_operator(x, start=start, end=end)  # type: ignore[no-any-return]
+    return shape_operator(x, start=start, end=end)
 
 
 # What the above share ----------------------------------------------------------------------------

@@ -104,13 +104,13 @@ def trilu_samples(rng: np.random.Generator) -> Iterator[Sample]:
 
 def trilu(x: Operand, k: int = 0, upper: bool = True) -> Variable:
     """Keep of each matrix the elements on and above diagonal ``k`` (below, without ``upper``)."""
-    return trilu_operator(x, k=int(k), upper=bool(upper))  # type: ignore[no-any-return]
+    return trilu_operator(x, k=int(k), upper=bool(upper))
 
 
 @defop("nnl::eye_like")
 def eye_like_operator(x: Array, *, k: int = 0) -> Array:
     """Return matrices shaped like ``x``, with ones on diagonal ``k`` and zeros elsewhere."""
-    return np.broadcast_to(np.eye(*x.shape[-2:], k, x.dtype), x.shape).copy()
+    return np.broadcast_to(np.eye(x.shape[-2], x.shape[-1], k, x.dtype), x.shape).copy()
 
 
 @eye_like_operator.infer
@@ -138,4 +138,4 @@ def eye_like_samples(rng: np.random.Generator) -> Iterator[Sample]:
 
 def eye_like(x: Operand, k: int = 0) -> Variable:
     """Return matrices shaped like ``x``, with ones on diagonal ``k`` and zeros elsewhere."""
-    return eye_like_operator(x, k=int(k))  # type: ignore[no-any-return]
+    return eye_like_operator(x, k=int(k))

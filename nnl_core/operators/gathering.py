@@ -172,9 +172,7 @@ def gather(
     ``Indices`` in place of the axis: with ``axis`` 1, ``y[:, i, j] = x[:, Indices[i, j]]``.
     Raises `OperatorError`, when run, where a position is negative or too large.
     """
-    return gather_operator(  # type: ignore[no-any-return]
-        x, to_variable(Indices), axis=axis or 0, batch_dims=batch_dims or 0
-    )
+    return gather_operator(x, to_variable(Indices), axis=axis or 0, batch_dims=batch_dims or 0)
 
 
 def embed(x0: Operand, w: Operand) -> Variable:
@@ -182,7 +180,7 @@ def embed(x0: Operand, w: Operand) -> Variable:
 
     Raises `OperatorError`, when run, where a number is negative or too large.
     """
-    return gather_operator(w, to_variable(x0))  # type: ignore[no-any-return]
+    return gather_operator(w, to_variable(x0))
 
 
 @defop("nnl::gather_elements", save=("indices",))
@@ -229,7 +227,7 @@ def scatter_add_operator(x0: Array, indices: Array, x1: Array, *, axis: int = 0)
     """
     at = normalize_axis(axis, x0.ndim)
     positions = as_positions(indices, x0.shape[at], f"scatter_add along axis {at}")
-    where = list(np.indices(indices.shape, sparse=True))
+    where: list[Array] = list(np.indices(indices.shape, sparse=True))
     where[at] = positions
     values = x1[tuple(slice(length) for length in indices.shape)]
     dtype = promote(x0.dtype, x1.dtype)
@@ -274,9 +272,7 @@ def scatter_add(x0: Operand, indices: Operand, x1: Operand, axis: int | None = N
 
     ``indices`` may be shorter than ``x0`` along the other axes, and than ``x1`` along all.
     """
-    return scatter_add_operator(  # type: ignore[no-any-return]
-        x0, to_variable(indices), x1, axis=axis or 0
-    )
+    return scatter_add_operator(x0, to_variable(indices), x1, axis=axis or 0)
 
 
 def _check_region(indices: Spec, x: Spec, axis: int) -> None:

@@ -118,7 +118,7 @@ def slice(
         raise ShapeError(f"slice: {count} positions for the axes of shape {variable.shape}")
     parts = zip(*(_optional(given, count) for given in (start, stop, step)), strict=True)
     key = ((WHOLE,) * (variable.ndim - count)) + tuple(parts)
-    return getitem_operator(variable, key=key)  # type: ignore[no-any-return]
+    return getitem_operator(variable, key=key)
 
 
 def _optional(given: Sequence[int | None] | None, count: int) -> list[int | None]:
@@ -141,7 +141,7 @@ def getitem(x: Operand, key: Any) -> Variable:
     items = [_parse(item) for item in (key if isinstance(key, tuple) else (key,))]
     items, gaps = _without_ellipsis(items, variable.ndim)
     if not any(isinstance(item, (np.ndarray, Variable)) for item in items):
-        return getitem_operator(variable, key=tuple(items))  # type: ignore[no-any-return]
+        return getitem_operator(variable, key=tuple(items))
     return _getitem_advanced(variable, items, gaps)
 
 
@@ -261,8 +261,9 @@ def _table(positions: list[Array | Variable]) -> Variable:
     except ValueError:
         shapes = ", ".join(str(one.shape) for one in positions)
         raise ShapeError(f"arrays of positions do not broadcast: shapes {shapes}") from None
-    if all(isinstance(one, np.ndarray) for one in positions):
-        return Variable.constant(np.stack([np.broadcast_to(one, shape) for one in positions]))
-    return F.stack(  # type: ignore[no-any-return]
+    known = [np.broadcast_to(one, shape) for one in positions if isinstance(one, np.ndarray)]
+    if len(known) == len(positions):
+        return Variable.constant(np.stack(known))
+    return F.stack(
         *(F.broadcast(cast(to_variable(one), np.int64), shape) for one in positions), axis=0
     )

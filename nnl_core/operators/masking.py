@@ -57,7 +57,7 @@ def bool_gather(input: Operand, mask: Operand) -> Variable:
     `OperatorError` says so if a later run finds another number.
     """
     mask = to_variable(mask)
-    return bool_gather_operator(input, mask, count=int(np.count_nonzero(mask.d)))  # type: ignore[no-any-return]
+    return bool_gather_operator(input, mask, count=int(np.count_nonzero(mask.d)))
 
 
 @defop("nnl::bool_scatter", save=("mask",))
@@ -108,7 +108,7 @@ def bool_scatter(input: Operand, mask: Operand, output: Operand | None = None) -
     when run, where the mask does not choose as many places as there are slices.
     """
     base = None if output is None else to_variable(output)
-    return bool_scatter_operator(input, to_variable(mask), base)  # type: ignore[no-any-return]
+    return bool_scatter_operator(input, to_variable(mask), base)
 
 
 def bool_fill(data: Operand, mask: Operand, value: float = 0) -> Variable:
@@ -116,7 +116,7 @@ def bool_fill(data: Operand, mask: Operand, value: float = 0) -> Variable:
     data, mask = to_variable(data), to_variable(mask)
     chosen = F.broadcast(cast(mask, bool), data.shape)
     filling = Variable.constant(np.asarray(value, data.dtype))
-    return F.where(chosen, F.broadcast(filling, data.shape), data)  # type: ignore[no-any-return]
+    return F.where(chosen, F.broadcast(filling, data.shape), data)
 
 
 def _checked_mask(mask: Array, count: int, what: str) -> Array:

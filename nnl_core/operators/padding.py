@@ -30,7 +30,7 @@ def pad_operator(
     widths = _pairs(pad_width, x.ndim)
     if mode == "constant":
         return np.pad(x, widths, constant_values=np.asarray(constant_value).astype(x.dtype))
-    return np.pad(x, widths, {"reflect": "reflect", "repeat": "edge"}[mode])
+    return np.pad(x, widths, "reflect" if mode == "reflect" else "edge")
 
 
 @pad_operator.infer
@@ -155,7 +155,7 @@ def shift(
     ``"reflect"``-ed at its border.
     """
     listed = () if shifts is None else tuple(int(by) for by in shifts)
-    return shift_operator(x, shifts=listed, border_mode=border_mode)  # type: ignore[no-any-return]
+    return shift_operator(x, shifts=listed, border_mode=border_mode)
 
 
 def _pairs(pad_width: tuple[int, ...], ndim: int) -> list[tuple[int, int]]:

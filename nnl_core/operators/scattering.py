@@ -134,7 +134,7 @@ def gather_nd(data: Operand, indices: Operand) -> Variable:
     Axis 0 of ``indices`` is as long as the axes that they index; negative positions count from the
     end.
     """
-    return gather_nd_operator(data, to_variable(indices))  # type: ignore[no-any-return]
+    return gather_nd_operator(data, to_variable(indices))
 
 
 def scatter_nd(
@@ -213,4 +213,4 @@ def one_hot(x: Operand, shape: Sequence[int]) -> Variable:
     ``shape`` holds the lengths that the last axis of ``x`` gives positions in.
     """
     lengths = tuple(int(length) for length in np.reshape(shape, -1))
-    return one_hot_operator(to_variable(x), shape=lengths)  # type: ignore[no-any-return]
+    return one_hot_operator(to_variable(x), shape=lengths)

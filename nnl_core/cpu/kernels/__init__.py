@@ -5,6 +5,32 @@ Each module attaches kernels to operators of one family; importing this package 
 
 from __future__ import annotations
 
-from nnl_core.cpu.kernels import activation, arithmetic, array, convolution, einsum, flat, indexing, linear, logical, math, softmax
+from nnl_core.cpu.kernels import (
+    activation,
+    arithmetic,
+    array,
+    convolution,
+    einsum,
+    flat,
+    indexing,
+    linear,
+    logical,
+    math,
+    softmax,
+    stochastic,
+)
 
-__all__ = ["activation", "arithmetic", "array", "convolution", "einsum", "flat", "indexing", "linear", "logical", "math", "softmax"]
+__all__ = [
+    "activation",
+    "arithmetic",
+    "array",
+    "convolution",
+    "einsum",
+    "flat",
+    "indexing",
+    "linear",
+    "logical",
+    "math",
+    "softmax",
+    "stochastic",
+]

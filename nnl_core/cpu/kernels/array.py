@@ -47,13 +47,13 @@ indexing.getitem_adjoint.kernel("numpy", _getitem_adjoint)
 
 def _concatenate(*xs: Array, axis: int, out: Array | None) -> Array:
     if out is None:
-        return family.concatenate_operator.reference(*xs, axis=axis)  # type: ignore[no-any-return]
+        return family.concatenate_operator.reference(*xs, axis=axis)
     return np.concatenate(xs, axis, out=out)
 
 
 def _stack(*xs: Array, axis: int, out: Array | None) -> Array:
     if out is None:
-        return family.stack_operator.reference(*xs, axis=axis)  # type: ignore[no-any-return]
+        return family.stack_operator.reference(*xs, axis=axis)
     return np.stack(xs, axis, out=out)
 
 
