@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from nnl_core.errors import ParameterError
-from nnl_core.graph.node import pop_scope_name, push_scope_name
+from nnl_core.graph.node import current_scope_name, pop_scope_name, push_scope_name
 from nnl_core.graph.spec import DEFAULT_DTYPE
 from nnl_core.graph.variable import Variable
 
@@ -47,11 +47,10 @@ _root: Scope = {}
 
 
 class _Current(threading.local):
-    """Innermost scope of this thread, and its name; a thread starts at the root."""
+    """Innermost scope of this thread; a thread starts at the root."""
 
     def __init__(self) -> None:
         self.scope = _root
-        self.name = ""
 
 
 _current = _Current()
@@ -73,18 +72,17 @@ def parameter_scope(name: str, scope: Scope | None = None) -> Iterator[Scope]:
     from there instead of the current scope, and ``name`` may be empty. Nodes made inside are
     named after the scope. Raises `ParameterError` where the name is empty or a parameter's.
     """
-    before = _current.scope, _current.name
-    start, prefix = before if scope is None else (scope, "")
+    before = _current.scope
     parts = _split(name) if name.strip("/") or scope is None else []
-    entered, label = _descend(start, prefix, parts, create=True)
+    entered = _descend(before if scope is None else scope, parts, create=True)
     assert entered is not None
     for part in parts:
         push_scope_name(part)
-    _current.scope, _current.name = entered, label
+    _current.scope = entered
     try:
         yield entered
     finally:
-        _current.scope, _current.name = before
+        _current.scope = before
         for _ in parts:
             pop_scope_name()
 
@@ -290,28 +288,23 @@ def _split(name: str) -> list[str]:
 def _place(key: str, *, create: bool) -> tuple[Scope | None, str, str]:
     """Return the scope that a name belongs to, its last part, and its full name."""
     *outer, last = _split(key)
-    scope, label = _descend(_current.scope, _current.name, outer, create=create)
-    return scope, last, f"{label}{last}"
+    scope = _descend(_current.scope, outer, create=create)
+    return scope, last, current_scope_name() + "/".join((*outer, last))
 
 
-def _descend(
-    scope: Scope, label: str, parts: list[str], *, create: bool
-) -> tuple[Scope | None, str]:
-    inner: Scope | None = scope
-    for part in parts:
-        label = f"{label}{part}/"
-        if inner is None:
-            continue
-        found = inner.get(part)
-        if isinstance(found, Variable):
-            if not create:
-                inner = None
-                continue
-            raise ParameterError(f"{label[:-1]!r} is a parameter, and cannot be a scope too")
-        if found is None and create:
-            found = inner[part] = {}
-        inner = found
-    return inner, label
+def _descend(scope: Scope, parts: list[str], *, create: bool) -> Scope | None:
+    for position, part in enumerate(parts):
+        inner = scope.get(part)
+        if inner is None and create:
+            inner = scope[part] = {}
+        if isinstance(inner, dict):
+            scope = inner
+        elif not create:
+            return None
+        else:
+            label = current_scope_name() + "/".join(parts[: position + 1])
+            raise ParameterError(f"{label!r} is a parameter, and cannot be a scope too")
+    return scope
 
 
 def _walk(scope: Scope, path: str) -> Iterator[tuple[str, Variable]]:
