@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -70,9 +70,12 @@ def broadcast_to_samples(rng: np.random.Generator) -> Iterator[Sample]:
     yield Sample(rng.normal(size=(1, 3)), shape=(0, 3))
 
 
-def broadcast_to(x: Operand, shape: tuple[int, ...], axis: int | None = None) -> Variable:
-    """Broadcast ``x`` to ``shape``; ``axis`` is where those of ``x`` begin (default: last)."""
-    shape = tuple(int(length) for length in shape)
+def broadcast_to(x: Operand, y: Sequence[int] | Variable, axis: int | None = None) -> Variable:
+    """Broadcast ``x`` to the shape ``y``; ``axis`` is where the axes of ``x`` begin (default: last).
+
+    With a variable in place of a shape, it is ``y`` that is broadcast, to the shape of ``x``.
+    """
+    x, shape = (y, x.shape) if isinstance(y, Variable) else (x, tuple(int(n) for n in y))
     if axis is not None and axis >= 0:
         trailing = len(shape) - axis - len(x.shape)
         x = F.reshape(x, (*x.shape, *(1,) * trailing))
