@@ -9,6 +9,7 @@ import numpy as np
 from nnl_core.errors import ParameterError
 from nnl_core.graph.array import NdArray
 from nnl_core.graph.flat import layout
+from nnl_core.graph.node import Structure
 from nnl_core.graph.operator import Array
 from nnl_core.graph.spec import Spec
 from nnl_core.graph.variable import Variable
@@ -87,6 +88,8 @@ class FlatStorage:
         )
         self._data_variable = _variable_of(self._data.storage)
         self._grad_variable = _variable_of(self._grad.storage)
+        self._members: list[NdArray] = []
+        self._version = -1
         self.collect_data()
         self.collect_gradients()
 
@@ -119,7 +122,10 @@ class FlatStorage:
 
     def collect_data(self) -> NdArray:
         """Return the flat data with what the parameters hold now."""
-        return self._data.take([parameter.data for parameter in self.parameters.values()])
+        if self._version != Structure.version:  # else no parameter has another storage
+            self._members = [parameter.data for parameter in self.parameters.values()]
+            self._version = Structure.version
+        return self._data.take(self._members)
 
     def collect_gradients(self) -> NdArray:
         """Return the flat gradients with what the parameters' gradients hold now."""

@@ -8,7 +8,7 @@ import numpy as np
 
 from nnl_core import functions as F
 from nnl_core.graph.variable import Variable
-from nnl_core.solvers.adaptive import one_minus
+from nnl_core.solvers.adaptive import one_minus, rounded
 from nnl_core.solvers.solver import Solver, checked
 
 
@@ -32,8 +32,7 @@ class Adam(Solver):
 
     def scalars_at(self, t: int, dtype: np.dtype) -> dict[str, float]:
         """Return the bias-corrected rate."""
-        # The betas as the rule's arithmetic sees them, so that the corrections are exact.
-        beta1, beta2 = float(dtype.type(self.beta1)), float(dtype.type(self.beta2))
+        beta1, beta2 = rounded(self.beta1, dtype), rounded(self.beta2, dtype)
         return {"rate": self._rate * math.sqrt(1 - beta2**t) / (1 - beta1**t)}
 
     def rule(

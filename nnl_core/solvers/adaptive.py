@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import cache
+
 import numpy as np
 
 from nnl_core import functions as F
@@ -9,12 +11,15 @@ from nnl_core.graph.variable import Variable
 from nnl_core.solvers.solver import Solver, checked
 
 
-def one_minus(value: float, dtype: np.dtype) -> float:
-    """Return ``1 - value`` for the number that ``value`` is in ``dtype``.
+@cache
+def rounded(value: float, dtype: np.dtype) -> float:
+    """Return the number that ``value`` is in ``dtype``, as the arithmetic of a rule sees it."""
+    return float(dtype.type(value))
 
-    A decay and its complement then add up to one in the arithmetic of the rule.
-    """
-    return float(1 - dtype.type(value))
+
+def one_minus(value: float, dtype: np.dtype) -> float:
+    """Return ``1 - value`` such that both, in ``dtype``, add up to one."""
+    return 1 - rounded(value, dtype)
 
 
 class RMSprop(Solver):
