@@ -69,6 +69,7 @@ class Session:
             local.append(project.path.parent / "nnlfile.py")
         environment = os.environ if environment is None else environment
         selection = select(project, environment, command_line, names)
+        self._choices = (given, command_line, environment, report, discover)
         self.project = project
         self.settings: Mapping[str, object] = {} if project is None else project.table
         built_in = [
@@ -116,6 +117,18 @@ class Session:
             command_line=command_line,
             report=report,
             tolerant=tolerant,
+        )
+
+    def for_project(self, project: Project) -> Session:
+        """Make the session of another project, otherwise with the choices made for this one."""
+        plugins, command_line, environment, report, discover = self._choices
+        return Session(
+            plugins,
+            project=project,
+            command_line=command_line,
+            environment=environment,
+            report=report,
+            discover=discover,
         )
 
     def check(self) -> None:

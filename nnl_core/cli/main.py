@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
+import io
 import os
 import sys
 import traceback
@@ -39,8 +41,7 @@ def main(arguments: Sequence[str] | None = None, make_session: SessionFactory | 
     except KeyboardInterrupt:
         return 130
     except BrokenPipeError:
-        # Whoever read our output has gone. Python would complain again when it flushes at exit.
-        sys.stdout = open(os.devnull, "w")
+        _discard_output()
         return 141
     except Exception as error:
         if show_traceback:
@@ -50,6 +51,16 @@ def main(arguments: Sequence[str] | None = None, make_session: SessionFactory | 
         hint = "" if isinstance(error, NnlError) or show_traceback else "; --traceback shows where"
         print(f"nnl: error: {text}{notes}{hint}", file=sys.stderr)
         return 2 if isinstance(error, UnknownCommandError) else 1
+
+
+def _discard_output() -> None:
+    """Let what is still to be flushed go nowhere: whoever read it has gone."""
+    with contextlib.suppress(io.UnsupportedOperation):
+        null = os.open(os.devnull, os.O_WRONLY)
+        try:
+            os.dup2(null, sys.stdout.fileno())
+        finally:
+            os.close(null)
 
 
 class UnknownCommandError(UnknownComponentError):

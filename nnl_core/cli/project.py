@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
@@ -71,13 +70,8 @@ def _workbench(
 
 
 def _session_of(project: Project, session: Session) -> Session:
-    """Return the session itself where it is the project's, else one with the same ``-p``."""
+    """Return the session itself where it is the project's, else one with the same choices."""
     if session.project == project:
         session.check()
         return session
-    sources = session.manager.selection.sources.values()
-    return Session(
-        project=project,
-        command_line=[text.removeprefix("-p ") for text in sources if text.startswith("-p ")],
-        report=lambda message: print(f"nnl: warning: {message}", file=sys.stderr),
-    )
+    return session.for_project(project)
