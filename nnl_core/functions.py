@@ -6,6 +6,7 @@ from nnl_core.operators.activation import *
 from nnl_core.operators.arithmetic import *
 from nnl_core.operators.array import *
 from nnl_core.operators.convolution import *
+from nnl_core.operators.cross_entropy import *
 from nnl_core.operators.diagonal import *
 from nnl_core.operators.einsum import *
 from nnl_core.operators.flat import *
@@ -13,9 +14,11 @@ from nnl_core.operators.gathering import *
 from nnl_core.operators.indexing import *
 from nnl_core.operators.linear import *
 from nnl_core.operators.logical import *
+from nnl_core.operators.loss import *
 from nnl_core.operators.masking import *
 from nnl_core.operators.math import *
 from nnl_core.operators.padding import *
+from nnl_core.operators.pooling import *
 from nnl_core.operators.rectifiers import *
 from nnl_core.operators.scattering import *
 from nnl_core.operators.softmax import *
