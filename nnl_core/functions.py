@@ -20,6 +20,8 @@ from nnl_core.operators.math import *
 from nnl_core.operators.padding import *
 from nnl_core.operators.pooling import *
 from nnl_core.operators.rectifiers import *
+from nnl_core.operators.reduction import *
 from nnl_core.operators.scattering import *
 from nnl_core.operators.softmax import *
+from nnl_core.operators.spread import *
 from nnl_core.operators.stochastic import *

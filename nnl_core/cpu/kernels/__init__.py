@@ -16,6 +16,7 @@ from nnl_core.cpu.kernels import (
     linear,
     logical,
     math,
+    pooling,
     softmax,
     stochastic,
 )
@@ -31,6 +32,7 @@ __all__ = [
     "linear",
     "logical",
     "math",
+    "pooling",
     "softmax",
     "stochastic",
 ]

@@ -1,0 +1,224 @@
+"""NumPy kernels of pooling.
+
+A window's maximum or sum is that of its rows' maxima or sums, so one axis is done after the other:
+the outermost first, while rows are whole. Padding is never made: each position in a window says
+for which windows it is inside the data.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from nnl_core.graph.operator import Array
+from nnl_core.operators import pooling as family
+from nnl_core.operators.dtypes import wide
+from nnl_core.operators.windows import Lengths, Pairs, taps, trailing
+
+BLOCK_BYTES = 1 << 18  # input of a block: with what is made of it, it stays in the cache
+
+
+def _inside(n: int, m: int, s: int, offset: int) -> tuple[slice, slice]:
+    """Return which of ``m`` windows have position ``offset`` inside the data, and where it is."""
+    first = max(0, -(offset // s))
+    last = max(first, min(m, (n - 1 - offset) // s + 1))
+    start = first * s + offset
+    return slice(first, last), slice(start, start + max(0, (last - first - 1) * s + 1), s)
+
+
+def _along(
+    ufunc: np.ufunc, identity: float, x: Array, axis: int, k: int, s: int, before: int, out: Array
+) -> None:
+    """Combine windows along one axis, counted from the end."""
+    rest = (slice(None),) * (-axis - 1)
+    whole: list[tuple[Array, Array]] = []
+    parts: list[tuple[Array, Array]] = []
+    for tap in range(k):
+        windows, data = _inside(x.shape[axis], out.shape[axis], s, tap - before)
+        target, source = out[trailing((windows, *rest))], x[trailing((data, *rest))]
+        (whole if target.shape == out.shape else parts).append((target, source))
+    if len(whole) > 1:
+        ufunc(whole[0][1], whole[1][1], out=out)
+    elif whole:
+        out[...] = whole[0][1]
+    else:
+        out.fill(identity)
+    for target, source in whole[2 if len(whole) > 1 else 1 :] + parts:
+        ufunc(target, source, out=target)
+
+
+def _reduce(
+    ufunc: np.ufunc, identity: float, x: Array, kernel: Lengths, stride: Lengths, pad: Pairs,
+    out: Array,
+) -> None:  # fmt: skip
+    """Combine windows along all axes, a block of the leading ones at a time."""
+    count = len(kernel)
+    split = x.ndim - count
+    rows = math.prod(x.shape[:split])
+    flat_x = wide(x).reshape(rows, *x.shape[split:])
+    direct = out.flags.c_contiguous and out.dtype == flat_x.dtype
+    result = out if direct else np.empty(out.shape, flat_x.dtype)
+    flat_out = result.reshape(rows, *out.shape[split:])
+    axes = [
+        axis
+        for axis in range(-count, 0)
+        if (kernel[axis], stride[axis]) != (1, 1) or x.shape[axis] != out.shape[axis]
+    ]
+    step = max(1, BLOCK_BYTES // max(1, flat_x[:1].nbytes))
+    for start in range(0, rows, step):
+        block, target = flat_x[start : start + step], flat_out[start : start + step]
+        if not axes:
+            target[...] = block
+        for axis in axes:
+            if axis == axes[-1]:
+                made = target
+            else:
+                shape = list(block.shape)
+                shape[axis] = out.shape[axis]
+                made = np.empty(shape, block.dtype)
+            _along(ufunc, identity, block, axis, kernel[axis], stride[axis], pad[axis][0], made)
+            block = made
+    if not direct:
+        np.copyto(out, result, casting="unsafe")
+
+
+def _output(x: Array, out: Array | None, **options: Any) -> Array:
+    if out is not None:
+        return out
+    split = x.ndim - len(options["kernel"])
+    return np.empty((*x.shape[:split], *family.pooled(x.shape[split:], **options)), x.dtype)
+
+
+def _max(x: Array, *, out: Array | None, **options: Any) -> Array:
+    out = _output(x, out, **options)
+    _reduce(np.maximum, -np.inf, x, options["kernel"], options["stride"], options["pad"], out)
+    return out
+
+
+def _sum(x: Array, *, out: Array | None, **options: Any) -> Array:
+    out = _output(x, out, **options)
+    _reduce(np.add, 0, x, options["kernel"], options["stride"], options["pad"], out)
+    return out
+
+
+def _average(x: Array, *, including_pad: bool, out: Array | None, **options: Any) -> Array:
+    result = _sum(wide(x), out=out if x.dtype != np.float16 else None, **options)
+    spatial = x.shape[x.ndim - len(options["kernel"]) :]
+    sizes = family.window_sizes(spatial, including_pad=including_pad, **options)
+    if sizes.min() == sizes.max():
+        result *= result.dtype.type(1 / sizes.flat[0])
+    else:
+        result *= (1 / sizes).astype(result.dtype)
+    if out is None:
+        return result.astype(x.dtype, copy=False)
+    if result is not out:
+        np.copyto(out, result, casting="unsafe")
+    return out
+
+
+def _places(
+    size: Lengths, places: Lengths, kernel: Lengths, stride: Lengths, pad: Pairs
+) -> Iterator[tuple[tuple[Any, ...], tuple[Any, ...]]]:
+    """Yield for each position in a window the index of windows and that of the data there."""
+    for tap in taps(kernel):
+        both = [
+            _inside(n, m, s, i - before)
+            for n, m, s, i, (before, _) in zip(size, places, stride, tap, pad, strict=True)
+        ]
+        yield trailing(w for w, _ in both), trailing(d for _, d in both)
+
+
+def _sum_gradient(
+    dy: Array, *, size: Lengths, kernel: Lengths, stride: Lengths, pad: Pairs, border: str,
+    out: Array | None,
+) -> Array:  # fmt: skip
+    split = dy.ndim - len(size)
+    shape = (*dy.shape[:split], *size)
+    total = np.zeros(shape, wide(dy[:0]).dtype) if out is None or out.dtype == np.float16 else out
+    total.fill(0)
+    apart = all(s >= k for s, k in zip(stride, kernel, strict=True))
+    for windows, data in _places(size, dy.shape[split:], kernel, stride, pad):
+        if apart:
+            total[data] = dy[windows]
+        else:
+            total[data] += dy[windows]
+    if out is None:
+        return total.astype(dy.dtype, copy=False)
+    if total is not out:
+        np.copyto(out, total, casting="unsafe")
+    return out
+
+
+def _hits(
+    x: Array, y: Array, options: dict[str, Any]
+) -> Iterator[tuple[tuple[Any, ...], tuple[Any, ...], Array]]:
+    """Yield as `_places`, with the windows whose maximum is first met at the position."""
+    split = x.ndim - len(options["kernel"])
+    pending = np.ones(y.shape, bool)
+    where = (options["kernel"], options["stride"], options["pad"])
+    for windows, data in _places(x.shape[split:], y.shape[split:], *where):
+        waiting = pending[windows]
+        hit = np.equal(x[data], y[windows])
+        hit &= waiting
+        waiting ^= hit
+        yield windows, data, hit
+
+
+def _max_gradient(dy: Array, x: Array, y: Array, *, out: Array | None, **options: Any) -> Array:
+    # A NaN equals nothing; and sums of float16 need a wider array.
+    if np.isnan(y).any() or dy.dtype == np.float16:
+        result = family.max_pooling_gradient.reference(dy, x, y, **options)
+        return _store(result, out)
+    if out is None:
+        out = np.empty(x.shape, dy.dtype)
+    out.fill(0)
+    apart = all(s >= k for s, k in zip(options["stride"], options["kernel"], strict=True))
+    for windows, data, hit in _hits(x, y, options):
+        if apart:
+            out[data] = np.where(hit, dy[windows], 0)
+        else:
+            out[data] += np.where(hit, dy[windows], 0)
+    return out
+
+
+def _max_gather(h: Array, x: Array, y: Array, *, out: Array | None, **options: Any) -> Array:
+    if np.isnan(y).any():
+        return _store(family.max_pooling_gather.reference(h, x, y, **options), out)
+    if out is None:
+        out = np.empty(y.shape, h.dtype)
+    for windows, data, hit in _hits(x, y, options):
+        np.copyto(out[windows], h[data], where=hit)
+    return out
+
+
+def _store(result: Array, out: Array | None) -> Array:
+    if out is None:
+        return result
+    np.copyto(out, result)
+    return out
+
+
+def _unpooling(x: Array, *, kernel: Lengths, out: Array | None) -> Array:
+    split = x.ndim - len(kernel)
+    spatial = x.shape[split:]
+    if out is None:
+        longer = (n * k for n, k in zip(spatial, kernel, strict=True))
+        out = np.empty((*x.shape[:split], *longer), x.dtype)
+    if not out.flags.c_contiguous:
+        return _store(family.unpooling_operator.reference(x, kernel=kernel), out)
+    blocks = [length for n, k in zip(spatial, kernel, strict=True) for length in (n, k)]
+    ones = [length for n in spatial for length in (n, 1)]
+    out.reshape(*x.shape[:split], *blocks)[...] = x.reshape(*x.shape[:split], *ones)
+    return out
+
+
+family.max_pooling_operator.kernel("numpy", _max)
+family.sum_pooling_operator.kernel("numpy", _sum)
+family.average_pooling_operator.kernel("numpy", _average)
+family.sum_pooling_gradient.kernel("numpy", _sum_gradient)
+family.max_pooling_gradient.kernel("numpy", _max_gradient)
+family.max_pooling_gather.kernel("numpy", _max_gather)
+family.unpooling_operator.kernel("numpy", _unpooling)
