@@ -71,7 +71,7 @@ def broadcast_to_samples(rng: np.random.Generator) -> Iterator[Sample]:
 
 
 def broadcast_to(x: Operand, y: Sequence[int] | Variable, axis: int | None = None) -> Variable:
-    """Broadcast ``x`` to the shape ``y``; ``axis`` is where the axes of ``x`` begin (default: last).
+    """Broadcast ``x`` to shape ``y``; ``axis`` is where the axes of ``x`` begin (default: last).
 
     With a variable in place of a shape, it is ``y`` that is broadcast, to the shape of ``x``.
     """
