@@ -17,6 +17,7 @@ from nnl_core.cpu.kernels import (
     logical,
     math,
     pooling,
+    reduction,
     softmax,
     stochastic,
 )
@@ -33,6 +34,7 @@ __all__ = [
     "logical",
     "math",
     "pooling",
+    "reduction",
     "softmax",
     "stochastic",
 ]

@@ -1,0 +1,47 @@
+"""NumPy kernels of the reductions."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from nnl_core.graph.operator import Array, lookup
+from nnl_core.operators import reduction as family
+from nnl_core.operators.axes import count
+
+_HALF = np.dtype(np.float16)  # accumulated in float32, as the reference does
+
+
+def _sum(x: Array, *, axes: tuple[int, ...], keepdims: bool, out: Array | None) -> Any:
+    if x.dtype != _HALF and out is not None:
+        return np.add.reduce(x, axis=axes, keepdims=keepdims, dtype=out.dtype, out=out)
+    return _copied(family.sum_operator.reference(x, axes=axes, keepdims=keepdims), out)
+
+
+def _mean(x: Array, *, axes: tuple[int, ...], keepdims: bool, out: Array | None) -> Any:
+    number = count(x.shape, axes)
+    if x.dtype != _HALF and out is not None and number:
+        np.add.reduce(x, axis=axes, keepdims=keepdims, out=out)
+        return np.divide(out, number, out=out)
+    return _copied(family.mean_operator.reference(x, axes=axes, keepdims=keepdims), out)
+
+
+def _copied(result: Any, out: Array | None) -> Any:
+    if out is None:
+        return result
+    np.copyto(out, result)
+    return out
+
+
+def _extreme(ufunc: np.ufunc) -> Any:
+    def kernel(x: Array, *, axes: tuple[int, ...], keepdims: bool, out: Array | None) -> Any:
+        return ufunc.reduce(x, axis=axes, keepdims=keepdims, out=out)
+
+    return kernel
+
+
+family.sum_operator.kernel("numpy", _sum)
+family.mean_operator.kernel("numpy", _mean)
+lookup("nnl::max").kernel("numpy", _extreme(np.maximum))
+lookup("nnl::min").kernel("numpy", _extreme(np.minimum))

@@ -1,0 +1,214 @@
+"""Reductions that measure size and spread: norms, variance, log-sum-exp."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from nnl_core import functions as F
+from nnl_core.errors import OperatorError, ShapeError
+from nnl_core.graph.operator import Array, Sample, defop
+from nnl_core.graph.spec import Spec
+from nnl_core.graph.variable import Operand, Variable
+from nnl_core.operators.axes import (
+    Axes,
+    call_reduction,
+    cost,
+    count,
+    kept,
+    reduced_spec,
+    reduction_samples,
+    spread,
+)
+from nnl_core.operators.dtypes import floating, wide
+
+__all__ = ["logsumexp", "norm", "std", "var"]
+
+
+# Norms -------------------------------------------------------------------------------------------
+
+
+@defop("nnl::norm", save=("x", "y"))
+def norm_operator(
+    x: Array, *, p: float = 2.0, axes: tuple[int, ...], keepdims: bool = False
+) -> Array:
+    """``(sum |x|^p)^(1/p)`` over axes."""
+    size = np.abs(wide(x))
+    total = np.sum(size if p == 1 else size**p, axis=axes, keepdims=keepdims)
+    return np.asarray(np.sqrt(total) if p == 2 else total ** (1 / p), x.dtype)
+
+
+@norm_operator.infer
+def norm_infer(x: Spec, *, p: float, axes: tuple[int, ...], keepdims: bool) -> Spec:
+    """Without the axes, or with length 1 along them."""
+    return reduced_spec(x, axes, keepdims)
+
+
+@norm_operator.vjp
+def norm_vjp(
+    g: Any, y: Any, x: Any, *, p: float, axes: tuple[int, ...], keepdims: bool
+) -> tuple[Any, ...]:
+    """``dx = g sign(x) (|x| / y)^(p - 1)``, 0 where ``y`` is 0."""
+    g, y = spread(g, x, axes), kept(y, x, axes)
+    length = F.where(y == 0, 1.0, y)
+    if p == 1:
+        return (F.times_sign(g, x),)
+    if p == 2:
+        return (g * (x / length),)
+    return (F.times_sign(g * (F.abs(x) / length) ** (p - 1), x),)
+
+
+@norm_operator.samples
+def norm_samples(rng: np.random.Generator) -> Iterator[Sample]:
+    """Several powers, away from 0."""
+    for p in (2.0, 1.0, 3.0, 1.5):
+        yield from reduction_samples(0.5, 2.0, p=p)(rng)
+    yield Sample(rng.uniform(-2, -0.5, size=(3, 4)), axes=(1,), p=1.5)
+
+
+norm_operator.multiply_adds(cost)
+
+
+def norm(x: Operand, p: float | None = None, axis: Axes = None, keepdims: bool = False) -> Variable:
+    """``(sum |x|^p)^(1/p)`` over ``axis``: one, several, or ``None`` for all.
+
+    ``p`` is positive, 2 by default; infinity gives the greatest magnitude. Where the norm is 0 so
+    is the gradient.
+    """
+    power = 2.0 if p is None else float(p)
+    if not power > 0:
+        raise OperatorError(f"norm: p is {p}; it must be positive")
+    if math.isinf(power):
+        result: Variable = F.max(F.abs(floating(x)), axis, keepdims)
+        return result
+    return call_reduction(norm_operator, floating(x), axis, keepdims, p=power)
+
+
+# Variance ----------------------------------------------------------------------------------------
+
+
+def _variance(x: Array, axes: tuple[int, ...], keepdims: bool, ddof: int) -> Any:
+    """Compute the mean first, then the mean square of what differs from it."""
+    number = count(x.shape, axes)
+    centered = x - np.sum(x, axis=axes, keepdims=True) / (number or np.nan)
+    total = np.sum(np.square(centered), axis=axes, keepdims=keepdims)
+    return total / (number - ddof if number else np.nan)
+
+
+@defop("nnl::var", save=("x",))
+def var_operator(
+    x: Array, *, ddof: int = 0, axes: tuple[int, ...], keepdims: bool = False
+) -> Array:
+    """Variance over axes, in two passes; that of nothing is NaN."""
+    return np.asarray(_variance(wide(x), axes, keepdims, ddof), x.dtype)
+
+
+@defop("nnl::std", save=("x", "y"))
+def std_operator(
+    x: Array, *, ddof: int = 0, axes: tuple[int, ...], keepdims: bool = False
+) -> Array:
+    """Standard deviation over axes, in two passes; that of nothing is NaN."""
+    return np.asarray(np.sqrt(_variance(wide(x), axes, keepdims, ddof)), x.dtype)
+
+
+@var_operator.infer
+@std_operator.infer
+def var_infer(x: Spec, *, ddof: int, axes: tuple[int, ...], keepdims: bool) -> Spec:
+    """Without the axes, or with length 1 along them."""
+    number = count(x.shape, axes)
+    if number and ddof >= number:
+        raise ShapeError(f"ddof {ddof} leaves nothing of {number} elements to divide by")
+    return reduced_spec(x, axes, keepdims)
+
+
+def _slope(x: Any, axes: tuple[int, ...], ddof: int) -> Any:
+    """Return ``(x - mean) / (n - ddof)``."""
+    freedom = count(x.shape, axes) - ddof
+    return (x - F.mean(x, axes, keepdims=True)) * (1.0 / (freedom or 1))
+
+
+@var_operator.vjp
+def var_vjp(
+    g: Any, y: Any, x: Any, *, ddof: int, axes: tuple[int, ...], keepdims: bool
+) -> tuple[Any, ...]:
+    """``dx = 2 g (x - mean) / (n - ddof)``."""
+    return (spread(g, x, axes) * _slope(x, axes, ddof) * 2.0,)
+
+
+@std_operator.vjp
+def std_vjp(
+    g: Any, y: Any, x: Any, *, ddof: int, axes: tuple[int, ...], keepdims: bool
+) -> tuple[Any, ...]:
+    """``dx = g (x - mean) / ((n - ddof) y)``, 0 where ``y`` is 0."""
+    y = kept(y, x, axes)
+    return (spread(g, x, axes) * (_slope(x, axes, ddof) / F.where(y == 0, 1.0, y)),)
+
+
+@var_operator.samples
+@std_operator.samples
+def var_samples(rng: np.random.Generator) -> Iterator[Sample]:
+    """Whole and sample variance."""
+    for sample in reduction_samples(-2, 2)(rng):
+        if sample.attributes["axes"]:  # one element has no spread, and no slope of it
+            yield sample
+    yield Sample(rng.normal(size=(3, 5)), axes=(1,), ddof=1)
+    yield Sample(rng.normal(size=(2, 3, 2)), axes=(0, 2), ddof=1, keepdims=True)
+
+
+var_operator.multiply_adds(cost)
+std_operator.multiply_adds(cost)
+
+
+def var(x: Operand, axis: Axes = None, keepdims: bool = False, ddof: int = 0) -> Variable:
+    """Variance over ``axis``, in two passes: squares are divided by ``n - ddof``."""
+    return call_reduction(var_operator, floating(x), axis, keepdims, ddof=int(ddof))
+
+
+def std(x: Operand, axis: Axes = None, keepdims: bool = False, ddof: int = 0) -> Variable:
+    """Standard deviation over ``axis``: the root of `var`. Where it is 0 so is its gradient."""
+    return call_reduction(std_operator, floating(x), axis, keepdims, ddof=int(ddof))
+
+
+# Log-sum-exp -------------------------------------------------------------------------------------
+
+
+@defop("nnl::logsumexp", save=("x", "y"))
+def logsumexp_operator(x: Array, *, axes: tuple[int, ...], keepdims: bool = False) -> Array:
+    """``log(sum(exp(x)))`` over axes, finite for any finite ``x``; that of nothing is ``-inf``."""
+    real = wide(x)
+    top = np.max(real, axis=axes, keepdims=True, initial=-np.inf)
+    top = np.where(np.isfinite(top), top, 0).astype(real.dtype)
+    total = np.sum(np.exp(real - top), axis=axes, keepdims=True)
+    result = top + np.log(total)
+    return np.asarray(result if keepdims else result.reshape(_rest(x, axes)), x.dtype)
+
+
+def _rest(x: Array, axes: tuple[int, ...]) -> tuple[int, ...]:
+    return tuple(n for axis, n in enumerate(x.shape) if axis not in axes)
+
+
+@logsumexp_operator.infer
+def logsumexp_infer(x: Spec, *, axes: tuple[int, ...], keepdims: bool) -> Spec:
+    """Without the axes, or with length 1 along them."""
+    return reduced_spec(x, axes, keepdims)
+
+
+@logsumexp_operator.vjp
+def logsumexp_vjp(
+    g: Any, y: Any, x: Any, *, axes: tuple[int, ...], keepdims: bool
+) -> tuple[Any, ...]:
+    """``dx = g exp(x - y)``, the softmax."""
+    y = kept(y, x, axes)
+    return (F.chain_rule(spread(g, x, axes), F.exp(x - F.where(F.isinf(y), 0.0, y))),)
+
+
+logsumexp_operator.samples(reduction_samples(-3, 3))
+logsumexp_operator.multiply_adds(cost)
+
+
+def logsumexp(x: Operand, axis: Axes = None, keepdims: bool = False) -> Variable:
+    """``log(sum(exp(x)))`` over ``axis``, without overflow."""
+    return call_reduction(logsumexp_operator, floating(x), axis, keepdims)
