@@ -116,7 +116,7 @@ def gradient_table(
     first, and ``on_node`` is told each node with its output and input gradients; nothing runs.
     """
     order = topological(outputs)
-    flows = _flowing(order, wanted)
+    flows = flowing_nodes(order, wanted)
     table: dict[Key, Variable] = {}
     for output, seed in zip(outputs, seeds, strict=True):
         key = key_of(output)
@@ -153,8 +153,8 @@ def gradient_table(
     return table
 
 
-def _flowing(order: list[Node], wanted: set[Key] | None) -> set[Node]:
-    """Return the nodes through which a gradient must flow."""
+def flowing_nodes(order: list[Node], wanted: set[Key] | None) -> set[Node]:
+    """Return the nodes of a topological order through which a gradient must flow."""
     flows: set[Node] = set()
     for node in order:
         if node.detached:

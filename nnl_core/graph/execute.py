@@ -9,7 +9,7 @@ import numpy as np
 
 from nnl_core.errors import GraphError, StaleValueError
 from nnl_core.graph.array import NdArray, State
-from nnl_core.graph.autodiff import gradient_table
+from nnl_core.graph.autodiff import flowing_nodes, gradient_table
 from nnl_core.graph.backend import Backend, current_backend
 from nnl_core.graph.lower import lower
 from nnl_core.graph.modes import auto_forward
@@ -67,8 +67,8 @@ class ForwardPlan(BoundProgram):
 def _saved_storages(order: list[Node]) -> set[int]:
     """Return ids of the storages that gradient rules will read."""
     saved: set[int] = set()
-    for node in order:
-        if node.recompute or not node.need_grad:
+    for node in flowing_nodes(order, None):
+        if node.recompute:
             continue
         operator = node.operator
         for position, variable in enumerate(node.inputs):

@@ -70,6 +70,8 @@ class Graph:
     updates
         position in ``outputs`` -> position of a leaf in the same memory: the output is written
         after everything that reads the leaf or its aliases
+    observed
+        whether somebody looks at each instruction's results, so that no memory is used twice
     """
 
     def __init__(self) -> None:
@@ -80,6 +82,7 @@ class Graph:
         self.instructions: list[Instruction] = []
         self.outputs: list[int] = []
         self.updates: dict[int, int] = {}
+        self.observed = False
 
     def new_value(self, spec: Spec) -> int:
         """Number a new value."""
@@ -112,6 +115,7 @@ class Graph:
             [replaced.get(value, value) for value in self.outputs] if replaced else self.outputs
         )
         graph.updates = self.updates
+        graph.observed = self.observed
         return graph
 
     def signature(self) -> tuple[object, ...]:

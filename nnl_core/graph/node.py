@@ -179,11 +179,7 @@ def _as_variables(operator: Operator, inputs: Sequence[Any]) -> tuple[Variable |
             dtype = np.dtype(np.float32) if first is None else first.spec.dtype
             result.append(Variable.constant(np.asarray(value, promote_scalar(dtype, value))))
         elif isinstance(value, Spec):
-            side = parameters.inputs[position] if position < len(parameters.inputs) else position
-            raise OperatorError(
-                f"operator {operator.name!r}: input {side!r} is a value that a gradient rule did "
-                "not save; add its name to save= in the defop that the rule belongs to"
-            )
+            result.append(Variable.constant(value))  # raises, saying what to do
         else:
             array = np.asarray(value)
             if array.dtype.kind not in "biuf":

@@ -85,6 +85,7 @@ def default_compile(request: Request) -> Program:
     graph = request.graph
     applied: list[str] = []
     extra = current_session().graph_passes()
+    graph.observed = not request.optimize
     if request.optimize:
         for stage, passes in STAGES.items():
             for single in (*passes, *extra.get(stage, ())):

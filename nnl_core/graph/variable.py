@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from nnl_core.errors import ClearedError, GraphError, ShapeError
+from nnl_core.errors import ClearedError, GraphError, OperatorError, ShapeError
 from nnl_core.graph.array import NdArray, State
 from nnl_core.graph.node import Structure, topological
 from nnl_core.graph.spec import DEFAULT_DTYPE, Spec
@@ -97,6 +97,11 @@ class Variable:
     @classmethod
     def constant(cls, value: npt.ArrayLike) -> Variable:
         """Make a leaf that never changes, so that programs may compute with it beforehand."""
+        if isinstance(value, Spec):
+            raise OperatorError(
+                "a gradient rule uses a value that was not saved; add its name to save= in the "
+                "defop that the rule belongs to"
+            )
         variable = Variable.from_numpy_array(value)
         variable.is_constant = True
         return variable

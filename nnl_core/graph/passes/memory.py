@@ -91,13 +91,19 @@ def plan_memory(graph: Graph) -> MemoryPlan:
         for value in instruction.outputs:
             if value in elsewhere:
                 continue
-            reused = _reusable(instruction, value, ending, graph, plan)
+            reused = (
+                None
+                if graph.observed
+                else _reusable(instruction, value, ending, graph, plan)
+            )
             if reused is None:
                 plan.offsets[value] = free.take(specs[value].nbytes)
             else:
                 ending.remove(reused)
                 plan.offsets[value] = plan.offsets[reused]
                 plan.in_place[value] = reused
+        if graph.observed:
+            continue
         for value in ending:
             free.give(plan.offsets[value], specs[value].nbytes)
         for value in instruction.outputs:
