@@ -10,11 +10,15 @@ import sys
 import zipfile
 from pathlib import Path
 
+import numpy as np
 import pytest
+from safetensors.numpy import load_file
 
 ROOT = Path(__file__).parents[2]
+PROJECT = ROOT / "examples" / "powers_project"
 EXAMPLE = ROOT / "examples" / "nnl-powers"
 MOST_LINES = 40
+NNL = "from nnl_core.cli import main; raise SystemExit(main())"
 
 
 def run(command: list[str], folder: Path, **environment: str) -> str:
@@ -88,3 +92,27 @@ def test_it_is_available_where_it_is_installed_and_active_where_it_is_named(pyth
         "    print({entry.name: entry.state for entry in manager.entries}['powers'])\n"
     )
     assert python("-c", ask).split() == ["available", "active"]
+
+
+def test_a_project_file_names_it_and_a_model_learns_with_it(python, tmp_path):
+    project = tmp_path / "project"
+    shutil.copytree(PROJECT, project, ignore=shutil.ignore_patterns("runs", "__pycache__"))
+    python("-W", "error", "-c", NNL, "train", "project")
+    parameters = load_file(project / "runs" / "1" / "parameters.safetensors")
+    # cubic.npz holds y = 0.5 x^3 - x^2 + 2 x - 1
+    np.testing.assert_allclose(parameters["affine/W"].ravel(), [2, -1, 0.5], atol=0.01)
+    np.testing.assert_allclose(parameters["affine/b"], [-1], atol=0.01)
+
+
+def test_without_it_the_project_file_says_what_is_missing(tmp_path):
+    done = subprocess.run(
+        [sys.executable, "-c", NNL, "train", str(PROJECT), "--out", str(tmp_path / "out")],
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 1
+    assert re.fullmatch(r"nnl: error: .*'powers'.*not installed.*\n", done.stderr)
+    assert not (tmp_path / "out").exists()
