@@ -21,6 +21,7 @@ from nnl_core.operators.padding import *
 from nnl_core.operators.pooling import *
 from nnl_core.operators.rectifiers import *
 from nnl_core.operators.reduction import *
+from nnl_core.operators.scan import *
 from nnl_core.operators.scattering import *
 from nnl_core.operators.softmax import *
 from nnl_core.operators.spread import *
