@@ -80,9 +80,9 @@ class FlatStorage:
             listed = ", ".join(f"{name!r} is {dtype}" for dtype, name in dtypes.items())
             raise ParameterError(f"flat storage holds one dtype: {listed}; make one for each")
         self.parameters = dict(parameters)
-        self._specs = [parameter.spec for parameter in parameters.values()]
-        self._data = FlatBlock(self._specs)
-        self._grad = FlatBlock(self._specs)
+        self.specs = {name: parameter.spec for name, parameter in parameters.items()}
+        self._data = FlatBlock(list(self.specs.values()))
+        self._grad = FlatBlock(list(self.specs.values()))
         self.segments: dict[str, tuple[int, int]] = dict(
             zip(parameters, self._data.places, strict=True)
         )
@@ -116,7 +116,7 @@ class FlatStorage:
         return list(parameters) == list(self.parameters) and all(
             new is old and new.spec == spec
             for new, old, spec in zip(
-                parameters.values(), self.parameters.values(), self._specs, strict=True
+                parameters.values(), self.parameters.values(), self.specs.values(), strict=True
             )
         )
 

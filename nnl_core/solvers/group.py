@@ -75,9 +75,9 @@ class FlatGroup:
     # States -------------------------------------------------------------------------------------
 
     def get_state(self, name: str) -> dict[str, Array]:
-        """Return copies of one parameter's states, in its shape."""
+        """Return copies of one parameter's states, in the shape it had when the group was made."""
         start, stop = self.storage.segments[name]
-        shape = self.parameters[name].shape
+        shape = self.storage.specs[name].shape
         return {
             key: block.read()[start:stop].reshape(shape).copy()
             for key, block in self.states.items()
