@@ -1,6 +1,7 @@
 """Smooth activation functions, element by element.
 
-NaN stays NaN, and all are finite for inputs of 1000 and -1000.
+NaN stays NaN, and all are finite for inputs of 1000 and -1000. An element whose result does not
+count (``g`` is 0) has gradient 0, even where the derivative is not a number.
 """
 
 from __future__ import annotations
@@ -51,7 +52,7 @@ sigmoid_operator.samples(unary_samples)
 @sigmoid_operator.vjp
 def sigmoid_vjp(g: Any, y: Any, x: Any) -> tuple[Any, ...]:
     """``g y (1 - y)``."""
-    return (g * y * (1 - y),)
+    return (F.chain_rule(g, y * (1 - y)),)
 
 
 def sigmoid(x: Operand) -> Variable:
@@ -72,7 +73,7 @@ tanh_operator.samples(unary_samples)
 @tanh_operator.vjp
 def tanh_vjp(g: Any, y: Any, x: Any) -> tuple[Any, ...]:
     """``g (1 - y^2)``."""
-    return (g * (1 - y * y),)
+    return (F.chain_rule(g, 1 - y * y),)
 
 
 def tanh(x: Operand) -> Variable:
@@ -94,7 +95,7 @@ tanh_shrink_operator.samples(unary_samples)
 @tanh_shrink_operator.vjp
 def tanh_shrink_vjp(g: Any, y: Any, x: Any) -> tuple[Any, ...]:
     """``g tanh(x)^2``."""
-    return (g * tanh(x) ** 2,)
+    return (F.chain_rule(g, tanh(x) ** 2),)
 
 
 def tanh_shrink(x: Operand) -> Variable:
@@ -120,7 +121,7 @@ log_sigmoid_operator.samples(unary_samples)
 @log_sigmoid_operator.vjp
 def log_sigmoid_vjp(g: Any, y: Any, x: Any) -> tuple[Any, ...]:
     """``g sigmoid(-x)``."""
-    return (g * sigmoid(-x),)
+    return (F.chain_rule(g, sigmoid(-x)),)
 
 
 def log_sigmoid(x: Operand) -> Variable:
@@ -143,7 +144,7 @@ softplus_operator.elementwise(
 @softplus_operator.vjp
 def softplus_vjp(g: Any, y: Any, x: Any, *, beta: float) -> tuple[Any, ...]:
     """``g sigmoid(beta x)``."""
-    return (g * sigmoid(x * beta),)
+    return (F.chain_rule(g, sigmoid(x * beta)),)
 
 
 @softplus_operator.samples
@@ -176,7 +177,7 @@ softsign_operator.samples(unary_samples)
 @softsign_operator.vjp
 def softsign_vjp(g: Any, y: Any, x: Any) -> tuple[Any, ...]:
     """``g / (1 + |x|)^2``."""
-    return (g / (1 + F.abs(x)) ** 2,)
+    return (F.chain_rule(g, 1 / (1 + F.abs(x)) ** 2),)
 
 
 def softsign(x: Operand) -> Variable:
@@ -203,7 +204,7 @@ swish_operator.samples(unary_samples)
 def swish_vjp(g: Any, y: Any, x: Any) -> tuple[Any, ...]:
     """``g s (1 + x (1 - s))`` for ``s = sigmoid(x)``."""
     s = sigmoid(x)
-    return (g * (s * (1 + x * (1 - s))),)
+    return (F.chain_rule(g, s * (1 + x * (1 - s))),)
 
 
 def swish(x: Operand) -> Variable:
@@ -236,7 +237,7 @@ def gelu_vjp(g: Any, y: Any, x: Any) -> tuple[Any, ...]:
     square = x * x
     t = tanh(x * (square * (GELU_SCALE * GELU_CUBE) + GELU_SCALE))
     inner = square * (3 * GELU_SCALE * GELU_CUBE) + GELU_SCALE
-    return (g * ((t + 1) * 0.5 + x * (1 - t * t) * inner * 0.5),)
+    return (F.chain_rule(g, (t + 1) * 0.5 + x * (1 - t * t) * inner * 0.5),)
 
 
 def gelu(x: Operand, *, approximate: str = "tanh") -> Variable:
@@ -268,7 +269,7 @@ mish_operator.samples(unary_samples)
 def mish_vjp(g: Any, y: Any, x: Any) -> tuple[Any, ...]:
     """``g (t + x (1 - t^2) sigmoid(x))`` for ``t = tanh(softplus(x))``."""
     t = tanh(softplus(x))
-    return (g * (t + x * (1 - t * t) * sigmoid(x)),)
+    return (F.chain_rule(g, t + x * (1 - t * t) * sigmoid(x)),)
 
 
 def mish(x: Operand) -> Variable:
@@ -302,7 +303,7 @@ def sinc_vjp(g: Any, y: Any, x: Any) -> tuple[Any, ...]:
     terms = square * (1 / 3991680) - 1 / 45360
     for factor in (1 / 840, -1 / 30, 1 / 3):
         terms = terms * square + factor
-    return (g * F.where(near, -(small * terms), (F.cos(x) - y) / safe),)
+    return (F.chain_rule(g, F.where(near, -(small * terms), (F.cos(x) - y) / safe)),)
 
 
 @sinc_operator.samples

@@ -238,7 +238,8 @@ def softmax_cross_entropy_gradient(
         label_smoothing=label_smoothing,
         dtype=wider.dtype.name,
     )
-    return np.asarray(wide(g) * (wider * t.sum(axis, keepdims=True) - t)).astype(p.dtype)
+    weighted = wider * t.sum(axis, keepdims=True) - t
+    return np.where(g == 0, 0, wide(g) * weighted).astype(p.dtype)
 
 
 @softmax_cross_entropy_gradient.infer
@@ -348,7 +349,7 @@ def categorical_cross_entropy_vjp(
 ) -> tuple[Any, ...]:
     """``-g / x`` at the label."""
     at_label = class_targets(target, classes=x.shape[axis], axis=axis, dtype=x.dtype.name)
-    return -(g * at_label) / F.maximum_scalar(x, TINY), None
+    return F.chain_rule(g * at_label, -1 / F.maximum_scalar(x, TINY)), None
 
 
 @categorical_cross_entropy_operator.samples

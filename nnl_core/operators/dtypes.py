@@ -13,9 +13,14 @@ from nnl_core.graph.variable import Operand, Variable
 from nnl_core.operators.arithmetic import cast
 
 
+def wide_dtype(dtype: np.dtype) -> np.dtype:
+    """Return the dtype that values are computed in: ``float32`` for ``float16``, else their own."""
+    return np.dtype(np.float32) if dtype == np.float16 else dtype
+
+
 def wide(x: Array) -> Array:
-    """Return ``float16`` as ``float32``, in which it is computed; anything else as it is."""
-    return x.astype(np.float32) if x.dtype == np.float16 else x
+    """Convert to the dtype that values are computed in."""
+    return x.astype(wide_dtype(x.dtype), copy=False)
 
 
 def single_precision(reference: Callable[..., Array]) -> Callable[..., Array]:

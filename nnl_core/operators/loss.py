@@ -1,6 +1,8 @@
 """Losses that compare two arrays element by element, and the error of a binary decision.
 
-Nothing is summed (`kl_multinomial` excepted): a mean or a sum over the losses is the user's.
+Nothing is summed (`kl_multinomial` excepted): a mean or a sum over the losses is the user's. An
+element whose loss does not count (``g`` is 0, as where `where` left it out) has gradient 0, even
+where an input is not a number.
 """
 
 from __future__ import annotations
@@ -49,7 +51,7 @@ def _floats(x0: Operand, x1: Operand) -> tuple[Variable, Variable]:
 
 
 def _difference_vjp(g: Variable, slope: Variable, x0: Variable, x1: Variable) -> tuple[Any, ...]:
-    change = g * slope
+    change = F.chain_rule(g, slope)
     return unbroadcast(change, x0), unbroadcast(-change, x1)
 
 
@@ -184,7 +186,8 @@ sigmoid_cross_entropy_operator.elementwise("fmaxf(x, 0.0f) - x * target + log1pf
 @sigmoid_cross_entropy_operator.vjp
 def sigmoid_cross_entropy_vjp(g: Any, y: Any, x: Any, target: Any) -> tuple[Any, ...]:
     """``dx = g (s - t), dt = -g x``."""
-    return unbroadcast(g * (F.sigmoid(x) - target), x), unbroadcast(-(g * x), target)
+    dx, dt = F.chain_rule(g, F.sigmoid(x) - target), F.chain_rule(g, -x)
+    return unbroadcast(dx, x), unbroadcast(dt, target)
 
 
 @sigmoid_cross_entropy_operator.samples
@@ -217,9 +220,9 @@ binary_cross_entropy_operator.elementwise(
 @binary_cross_entropy_operator.vjp
 def binary_cross_entropy_vjp(g: Any, y: Any, x: Any, target: Any) -> tuple[Any, ...]:
     """``dx = g (x - t) / (x (1 - x)), dt = g (log(1 - x) - log(x))``."""
-    dx = g * (x - target) / F.maximum_scalar(x - x * x, TINY)
+    dx = F.chain_rule(g, (x - target) / F.maximum_scalar(x - x * x, TINY))
     on, off = (F.log(F.maximum_scalar(p, TINY)) for p in (x, 1 - x))
-    return unbroadcast(dx, x), unbroadcast(g * (off - on), target)
+    return unbroadcast(dx, x), unbroadcast(F.chain_rule(g, off - on), target)
 
 
 @binary_cross_entropy_operator.samples

@@ -120,7 +120,8 @@ def prelu_vjp(g: Any, y: Any, x: Any, slope: Any) -> tuple[Any, ...]:
     """``dx = g`` or ``g slope``; ``dslope`` sums ``g x`` where ``x`` is not positive."""
     positive = x > 0
     dx = F.where(positive, g, g * slope)
-    return unbroadcast(dx, x), unbroadcast(F.where(positive, 0.0, g * x), slope)
+    dslope = F.where(positive, 0.0, F.chain_rule(g, x))
+    return unbroadcast(dx, x), unbroadcast(dslope, slope)
 
 
 @prelu_operator.samples
@@ -237,7 +238,7 @@ elu_operator.elementwise("x > 0.0f ? x : alpha * expm1f(x)")
 @elu_operator.vjp
 def elu_vjp(g: Any, y: Any, x: Any, *, alpha: float) -> tuple[Any, ...]:
     """``g`` where ``x > 0``, else ``alpha exp(x) g``."""
-    return (F.where(x > 0, g, g * (F.exp(F.minimum_scalar(x, 0.0)) * alpha)),)
+    return (F.chain_rule(g, F.where(x > 0, 1.0, F.exp(F.minimum_scalar(x, 0.0)) * alpha)),)
 
 
 @elu_operator.samples
@@ -271,7 +272,7 @@ selu_operator.elementwise("x > 0.0f ? scale * x : scale * alpha * expm1f(x)")
 def selu_vjp(g: Any, y: Any, x: Any, *, scale: float, alpha: float) -> tuple[Any, ...]:
     """``scale g`` where ``x > 0``, else ``scale alpha exp(x) g``."""
     falling = F.exp(F.minimum_scalar(x, 0.0)) * (scale * alpha)
-    return (F.where(x > 0, g * scale, g * falling),)
+    return (F.chain_rule(g, F.where(x > 0, scale, falling)),)
 
 
 @selu_operator.samples

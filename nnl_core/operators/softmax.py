@@ -90,8 +90,9 @@ def masked_softmax_samples(rng: np.random.Generator) -> Iterator[Sample]:
 @defop("nnl::softmax_gradient", save=("g", "y"), outputs=("dx",))
 @single_precision
 def softmax_gradient(g: Array, y: Array, *, axis: int = -1) -> Array:
-    """``y (g - sum(g y))``, the gradient of softmax from its result."""
-    return np.asarray(y * (g - (g * y).sum(axis, keepdims=True)))
+    """``y (g - sum(g y))``, the gradient of softmax from its result; 0 where all ``g`` are 0."""
+    d = g - np.where(g == 0, 0, g * y).sum(axis, keepdims=True)
+    return np.where(d == 0, 0, y * d)
 
 
 softmax_gradient.infer(_same)
@@ -127,8 +128,9 @@ def log_softmax_vjp(g: Any, y: Any, x: Any, *, axis: int) -> tuple[Any, ...]:
 @defop("nnl::log_softmax_gradient", save=("g", "y"), outputs=("dx",))
 @single_precision
 def log_softmax_gradient(g: Array, y: Array, *, axis: int = -1) -> Array:
-    """``g - exp(y) sum(g)``, the gradient of log_softmax from its result."""
-    return np.asarray(g - np.exp(y) * g.sum(axis, keepdims=True))
+    """``g - exp(y) sum(g)``, the gradient of log_softmax; ``g`` where the sum is 0."""
+    total = g.sum(axis, keepdims=True)
+    return np.where(total == 0, g, g - np.exp(y) * total)
 
 
 log_softmax_gradient.infer(_same)

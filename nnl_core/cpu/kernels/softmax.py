@@ -9,6 +9,7 @@ import numpy as np
 
 from nnl_core.graph.operator import Array, Operator
 from nnl_core.operators import softmax as family
+from nnl_core.operators.dtypes import wide_dtype
 
 SHORT = 64
 """Along an axis of up to this length NumPy's reductions are slower than turning the array round."""
@@ -26,7 +27,7 @@ def _attach(operator: Operator) -> Callable[[Callable[..., None]], Callable[...,
             first = arrays[0]
             if out is None:
                 out = np.empty(first.shape, first.dtype)
-            dtype = np.float32 if first.dtype == np.float16 else first.dtype
+            dtype = wide_dtype(first.dtype)
             length = first.shape[axis]
             if first.ndim > 1 and axis % first.ndim == first.ndim - 1 and 0 < length <= SHORT:
                 turned = [np.array(x.reshape(-1, length).T, dtype, order="C") for x in arrays]
@@ -71,8 +72,13 @@ def _masked_softmax(x: Array, out: Array, axis: int) -> None:
 @_attach(family.softmax_gradient)
 def _softmax_gradient(g: Array, y: Array, out: Array, axis: int) -> None:
     along = (g * y).sum(axis, keepdims=True)
-    np.subtract(g, along, out=out)
-    np.multiply(out, y, out=out)
+    if np.isnan(along).any():
+        along = np.where(g == 0, 0, g * y).sum(axis, keepdims=True)
+        change = g - along
+        np.copyto(out, np.where(change == 0, 0, change * y))
+    else:
+        np.subtract(g, along, out=out)
+        np.multiply(out, y, out=out)
 
 
 @_attach(family.log_softmax_operator)
@@ -83,6 +89,9 @@ def _log_softmax(x: Array, out: Array, axis: int) -> None:
 
 @_attach(family.log_softmax_gradient)
 def _log_softmax_gradient(g: Array, y: Array, out: Array, axis: int) -> None:
+    total = g.sum(axis, keepdims=True)
     rest = np.exp(y)
-    np.multiply(rest, g.sum(axis, keepdims=True), out=rest)
+    np.multiply(rest, total, out=rest)
+    if not total.all():
+        np.copyto(rest, 0, where=total == 0)
     np.subtract(g, rest, out=out)
