@@ -532,6 +532,7 @@ def _blamed(error: BaseException, implementations: Iterable[pluggy.HookImpl]) ->
     by_code = {
         getattr(inspect.unwrap(impl.function), "__code__", None): impl.plugin_name
         for impl in implementations
+        if impl.plugin_name != "core"  # whose answers run what is to blame
     }
     name = None
     traceback = error.__traceback__

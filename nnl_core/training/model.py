@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeAlias, cast
 import numpy as np
 
 from nnl_core import functions as F
-from nnl_core.errors import ModelError, NnlError
+from nnl_core.errors import ModelError, NnlError, PluginError
 from nnl_core.graph.modes import auto_forward
 from nnl_core.graph.spec import DEFAULT_DTYPE, Spec
 from nnl_core.graph.variable import Variable
@@ -23,6 +23,9 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 ModelFunction: TypeAlias = Callable[..., "Variable | Mapping[str, Variable]"]
+
+
+MetricChoice: TypeAlias = "str | Comparison | type[Metric]"
 
 
 class Network(NamedTuple):
@@ -52,7 +55,8 @@ class Model:
         name of a loss (`nnl_core.training.metrics.LOSSES`), ``"module:function"``, or a function of
         output and target
     metrics
-        names of metrics, of outputs, ``"module:function"``, or functions by name
+        names of metrics, of outputs, or ``"module:function"``; or, by name, functions of output
+        and target and subclasses of `Metric`
     arguments
         further arguments of the function
     """
@@ -62,7 +66,7 @@ class Model:
         function: ModelFunction,
         *,
         loss: str | Comparison | None = None,
-        metrics: Iterable[str] | Mapping[str, Comparison] = (),
+        metrics: Iterable[str] | Mapping[str, MetricChoice] = (),
         target: str = "y",
         arguments: Mapping[str, object] | None = None,
         session: Session | None = None,
@@ -73,7 +77,7 @@ class Model:
         self.scope: Scope = {}
         self._arguments = dict(arguments or {})
         self._loss = _loss(loss) if isinstance(loss, str) else loss
-        self._metrics: dict[str, str | Comparison] = (
+        self._metrics: dict[str, MetricChoice] = (
             dict(metrics) if isinstance(metrics, Mapping) else {name: name for name in metrics}
         )
         self._session = session
@@ -115,7 +119,9 @@ class Model:
         try:
             with auto_forward(False), parameter_scope("", self.scope):
                 measured = self._measure(outputs, inputs.get(self.target))
-        except NnlError as error:
+        except (PluginError, ModelError):  # a metric that does not exist
+            raise
+        except Exception as error:
             raise self._wrong(error, inputs) from error
         return Network(inputs, outputs, measured)
 
@@ -201,11 +207,10 @@ class Model:
 
     def _metric(self, name: str) -> Metric:
         chosen = self._metrics[name]
-        if not isinstance(chosen, str):
-            return Metric(chosen)
-        if ":" in chosen:
+        found: object = chosen
+        if isinstance(chosen, str) and ":" in chosen:
             found = resolve(chosen, f"metric {chosen!r}")
-        else:
+        elif isinstance(chosen, str):
             manager = (self._session or current_session()).manager
             found = manager.resolve(manager.component(MetricSpec, chosen))
         if isinstance(found, type) and issubclass(found, Metric):

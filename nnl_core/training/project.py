@@ -6,7 +6,6 @@ import inspect
 import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from types import ModuleType
 from typing import TYPE_CHECKING, cast
 
 from nnl_core.data import ArraySource, DataSource, Field, open_source, select_fields
@@ -14,7 +13,7 @@ from nnl_core.errors import ConfigurationError, DataError
 from nnl_core.hooks import SolverSpec
 from nnl_core.hooks.loading import did_you_mean, resolve
 from nnl_core.training.metrics import Comparison
-from nnl_core.training.model import Model, ModelFunction
+from nnl_core.training.model import MetricChoice, Model, ModelFunction
 from nnl_core.training.trainer import Trainer
 
 if TYPE_CHECKING:
@@ -45,7 +44,7 @@ class Workbench:
     def model(self) -> Model:
         """Import the model function."""
         settings: ModelSettings = self.settings.model
-        metrics: dict[str, str | Comparison] = {}
+        metrics: dict[str, MetricChoice] = {}
         for name in settings.metrics:
             if ":" in name:
                 metrics[name.rpartition(":")[2]] = cast(Comparison, self._import(name, "metric"))
@@ -148,41 +147,39 @@ def fields_of(settings: Mapping[str, FieldSettings]) -> dict[str, Field]:
 
 # -------------------------------------------------------------------- a project's own modules
 
+_current: list[Path] = []  # the folder whose modules are loaded: one at most
+
 
 def import_from(folder: Path, target: str, wanted_by: str) -> object:
     """Import ``"module:attribute"``, looking into ``folder`` first.
 
-    A module of the same name that another folder gave makes way: two projects may both have a
-    ``model.py``.
+    The modules of the folder before it are forgotten: two projects may both have a ``model.py``.
     """
     folder = folder.resolve()
-    top = target.partition(":")[0].partition(".")[0]
-    loaded = sys.modules.get(top)
-    has_own = (folder / f"{top}.py").is_file() or (folder / top / "__init__.py").is_file()
-    if loaded is not None and has_own and not _is_in(loaded, folder):
-        for name in [name for name in sys.modules if name.partition(".")[0] == top]:
-            del sys.modules[name]
-    if str(folder) in sys.path:
-        sys.path.remove(str(folder))
-    sys.path.insert(0, str(folder))
+    if _current != [folder]:
+        for other in _current:
+            for name in modules_in(other):
+                del sys.modules[name]
+            if str(other) in sys.path:
+                sys.path.remove(str(other))
+        _current[:] = [folder]
+    if str(folder) not in sys.path:
+        sys.path.insert(0, str(folder))
     return resolve(target, wanted_by)
 
 
 def modules_in(folder: Path) -> dict[str, Path]:
-    """Return the files of the loaded modules that belong to a project, by path in its folder."""
+    """Return the files of the loaded modules that are a project's own, by the modules' names."""
     folder = folder.resolve()
     found = {}
-    for module in list(sys.modules.values()):
-        if isinstance(module, ModuleType) and _is_in(module, folder):
-            path = Path(str(module.__file__)).resolve()
-            relative = path.relative_to(folder)
-            is_installed = "site-packages" in relative.parts
-            is_ours = module.__name__.partition(".")[0] == "nnl_core"
-            if path.suffix == ".py" and not is_installed and not is_ours:
-                found[relative.as_posix()] = path
+    for name, module in list(sys.modules.items()):
+        file = getattr(module, "__file__", None)
+        if (
+            isinstance(file, str)
+            and file.endswith(".py")
+            and not name.startswith(("nnl_", "__main__"))
+        ):
+            path = Path(file).resolve()
+            if path.is_relative_to(folder) and "site-packages" not in path.parts:
+                found[name] = path
     return found
-
-
-def _is_in(module: ModuleType, folder: Path) -> bool:
-    file = getattr(module, "__file__", None)
-    return isinstance(file, str) and Path(file).resolve().is_relative_to(folder)

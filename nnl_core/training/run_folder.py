@@ -72,12 +72,10 @@ def given_folder(folder: Path) -> Path:
 
 def describe_run(folder: Path, project: Project, session: Session) -> None:
     """Write what is known before training: ``run.json`` and ``source/``."""
-    home = project.path.parent
-    sources = modules_in(home)
-    if (home / "nnlfile.py").is_file():
-        sources["nnlfile.py"] = home / "nnlfile.py"
-    for name, path in sources.items():
-        copy = folder / "source" / name
+    home = project.path.parent.resolve()
+    sources = {*modules_in(home).values(), home / "nnlfile.py"}
+    for path in sorted(path for path in sources if path.is_file()):
+        copy = folder / "source" / path.relative_to(home)
         copy.parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(path, copy)
     active = [entry for entry in session.manager.entries if entry.state == "active"]

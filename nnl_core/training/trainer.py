@@ -167,17 +167,20 @@ class Trainer:
                     for evaluator in self.evaluators:
                         found = evaluator.run()
                         metrics |= {f"{evaluator.name}/{name}": found[name] for name in found}
+            if len(self.history) > epoch:  # the first part of an epoch that went on
+                self.history.pop()
             self.history.append(metrics)
             if events.metric is not None:
                 for name, value in metrics.items():
                     events.metric(MetricReported(name, value, self.state.step))
             if events.epoch_end is not None:
                 events.epoch_end(EpochEnd(self, epoch, metrics))
+        stopped, self._stop = self._stop, None
         return TrainResult(
             epochs=self.state.epoch,
             steps=self.state.step,
             seconds=time.perf_counter() - started,
-            stopped=self._stop,
+            stopped=stopped,
             history=self.history,
         )
 
@@ -187,8 +190,9 @@ class Trainer:
         step_start, step_end, metric = events.step_start, events.step_end, events.metric
         update_end = events.update_end
         run = self._run_step()
-        for accumulator in measured.values():
-            accumulator.reset()
+        if state.batch == 0:
+            for accumulator in measured.values():
+                accumulator.reset()
         for batch in self.iterator.epoch(epoch, state.batch):
             network, program = self._step(len(batch))
             if step_start is not None:

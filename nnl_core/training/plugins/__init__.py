@@ -1,1 +1,1 @@
-"""Built-in plugins of a training run. They are active where a project names them, like any other."""
+"""Built-in plugins of a training run, active where a project names them."""
