@@ -61,14 +61,19 @@ def scatter_nd_operator(
 
     Where positions repeat, the slices are summed with ``add``, else the last one stays.
     """
-    at = _all_positions(indices, shape, "scatter_nd")
+    # One index after the other, in row-major order: else which one is last would be NumPy's choice.
+    at = tuple(
+        np.ascontiguousarray(positions).reshape(-1)
+        for positions in _all_positions(indices, shape, "scatter_nd")
+    )
+    slices = np.ascontiguousarray(data).reshape(math.prod(indices.shape[1:]), *shape[len(at) :])
     dtype = data.dtype if base is None else promote(data.dtype, base.dtype)
     wide = np.dtype(np.float32) if dtype == np.float16 else dtype
     result = np.zeros(shape, wide) if base is None else base.astype(wide)
     if add:
-        np.add.at(result, at, data)
+        np.add.at(result, at, slices)
     else:
-        result[at] = data
+        result[at] = slices
     return result.astype(dtype)
 
 
@@ -160,8 +165,8 @@ def scatter_nd(
 
 
 def _depth(indices: Spec, shape: tuple[int, ...]) -> int:
-    if not indices.ndim or indices.shape[0] > len(shape):
-        raise ShapeError(f"axis 0 of the indices must be at most {len(shape)} long")
+    if not indices.ndim or not 1 <= indices.shape[0] <= len(shape):
+        raise ShapeError(f"axis 0 of the indices must be between 1 and {len(shape)} long")
     return indices.shape[0]
 
 
