@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -169,6 +170,16 @@ def identity_vjp(g: Any, y: Any, x: Any) -> tuple[Any, ...]:
     return (g,)
 
 
+@identity.samples
+def identity_samples(rng: np.random.Generator) -> Iterator[Sample]:
+    """0-d, empty, odd sizes, every kind."""
+    yield Sample(rng.normal(size=()))
+    yield Sample(rng.normal(size=(3, 5)))
+    yield Sample(np.zeros((0, 2)))
+    yield Sample(rng.integers(-9, 9, size=4))
+    yield Sample(np.array([True, False]))
+
+
 # Two arrays --------------------------------------------------------------------------------------
 
 
@@ -241,7 +252,7 @@ div_operator.elementwise("x / y")
 @div_operator.vjp
 def div_vjp(g: Any, z: Any, x: Any, y: Any) -> tuple[Any, ...]:
     """``dx = g / y, dy = -g z / y``."""
-    return unbroadcast(g / y, x), unbroadcast(neg(g * z / y), y)
+    return unbroadcast(F.chain_rule(g, 1 / y), x), unbroadcast(F.chain_rule(g, -z / y), y)
 
 
 @defop("nnl::pow", save=("x", "y", "z"), outputs=("z",))
@@ -256,7 +267,7 @@ pow_operator.elementwise("powf(x, y)")
 @pow_operator.vjp
 def pow_vjp(g: Any, z: Any, x: Any, y: Any) -> tuple[Any, ...]:
     """``dx = g y x^(y-1), dy = g z log x``, the latter 0 where ``x`` is 0 (the limit for y > 0)."""
-    dx = g * y * pow(x, y - 1)
+    dx = F.chain_rule(g * y, pow(x, y - 1))
     log_x = F.log(F.where(x == 0, 1.0, x))
     return unbroadcast(dx, x), unbroadcast(g * z * log_x, y)
 
@@ -300,6 +311,20 @@ def _define_scalar(
     return operator
 
 
+def _pow_scalar_gradient(g: Any, y: Any, x: Any, val: float) -> Any:
+    # val = 0 first: 0 * inf would be NaN at x = 0.
+    return g * 0.0 if val == 0 else F.chain_rule(g, pow_scalar(x, val - 1) * val)
+
+
+def _r_div_scalar_gradient(g: Any, y: Any, x: Any, val: float) -> Any:
+    return F.chain_rule(g, -y / x)
+
+
+def _log(value: float) -> float:
+    """Return the logarithm, 0 at 0 (the limit of ``val ** x log val``) and NaN below."""
+    return math.log(value) if value > 0 else (math.nan if value else 0.0)
+
+
 add_scalar_operator = _define_scalar(
     "add_scalar", np.add, "x + val", "x + val", lambda g, y, x, val: g
 )
@@ -311,8 +336,7 @@ pow_scalar_operator = _define_scalar(
     np.power,
     "powf(x, val)",
     "x ** val",
-    # val = 0 first: 0 * inf would be NaN at x = 0.
-    lambda g, y, x, val: g * 0.0 if val == 0 else g * (pow_scalar(x, val - 1) * val),
+    _pow_scalar_gradient,
     save=("x",),
 )
 r_sub_scalar_operator = _define_scalar(
@@ -323,7 +347,7 @@ r_div_scalar_operator = _define_scalar(
     lambda x, val: val / x,
     "val / x",
     "val / x",
-    lambda g, y, x, val: neg(g * y / x),
+    _r_div_scalar_gradient,
     save=("x", "y"),
 )
 r_pow_scalar_operator = _define_scalar(
@@ -331,7 +355,7 @@ r_pow_scalar_operator = _define_scalar(
     lambda x, val: np.power(val, x),
     "powf(val, x)",
     "val ** x",
-    lambda g, y, x, val: g * y * (float(np.log(val)) if val else 0.0),
+    lambda g, y, x, val: g * y * _log(val),
     save=("y",),
 )
 
@@ -387,13 +411,18 @@ def same_dtype(x: Operand, y: Operand) -> tuple[Variable, Variable]:
     return left, right
 
 
+def _counted(x: Variable, y: Variable) -> tuple[Variable, Variable]:
+    """Make integers of booleans, so that sums of truths count them."""
+    return (x, y) if x.dtype.kind != "b" else (cast(x, np.int64), cast(y, np.int64))
+
+
 def add(x: Operand, y: Operand) -> Variable:
     """``x + y``, broadcasting; either may be a number."""
     if is_number(y):
         return add_scalar(x, y)
     if is_number(x):
         return add_scalar(y, x)
-    return add_operator(*same_dtype(x, y))
+    return add_operator(*_counted(*same_dtype(x, y)))
 
 
 def sub(x: Operand, y: Operand) -> Variable:
@@ -402,7 +431,7 @@ def sub(x: Operand, y: Operand) -> Variable:
         return add_scalar(x, -y)
     if is_number(x):
         return r_sub_scalar(y, x)
-    return sub_operator(*same_dtype(x, y))
+    return sub_operator(*_counted(*same_dtype(x, y)))
 
 
 def mul(x: Operand, y: Operand) -> Variable:

@@ -77,7 +77,9 @@ class _GradientGraph:
         ]
         self.used: tuple[int, ...] = ()
         self.finite = [np.isfinite(y) for y in self.evaluate(self.values)]
-        self.is_finite = all(a is None or np.isfinite(a).all() for a in self.values)
+        self.is_finite = all(one.all() for one in self.finite) and all(
+            np.isfinite(one).all() for one in self.values if one is not None
+        )
         self.draw(generator)
 
     def draw(self, generator: np.random.Generator) -> None:
@@ -150,6 +152,8 @@ class _GradientGraph:
                 return self.project(at, step * d)
 
             numeric, noise = central_difference(along)
+            if not self.is_finite:  # then 0 * NaN is NaN where the result is left out
+                gradient = np.where(np.isfinite(gradient), gradient, 0)
             terms = np.where(direction == 0, 0, gradient) * direction
             _compare("vjp", self.name(position), terms, numeric, noise, 1e-6 * tolerance, fail)
 
