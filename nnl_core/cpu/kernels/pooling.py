@@ -152,45 +152,109 @@ def _sum_gradient(
     return out
 
 
-def _hits(
-    x: Array, y: Array, options: dict[str, Any]
-) -> Iterator[tuple[tuple[Any, ...], tuple[Any, ...], Array]]:
-    """Yield as `_places`, with the windows whose maximum is first met at the position."""
-    split = x.ndim - len(options["kernel"])
-    pending = np.ones(y.shape, bool)
-    where = (options["kernel"], options["stride"], options["pad"])
-    for windows, data in _places(x.shape[split:], y.shape[split:], *where):
-        waiting = pending[windows]
-        hit = np.equal(x[data], y[windows])
-        hit &= waiting
-        waiting ^= hit
-        yield windows, data, hit
+BITS = {2: np.int16, 4: np.int32, 8: np.int64}  # integers that hold the bits of a float
+
+
+class _Maxima:
+    """Finds, a block of the leading axes at a time, where the maxima of windows are.
+
+    Blocks are padded where windows are, so that every position of a window exists in all of them.
+    """
+
+    def __init__(
+        self, x: Array, y: Array, kernel: Lengths, stride: Lengths, pad: Pairs, border: str
+    ) -> None:
+        split = x.ndim - len(kernel)
+        self.rows = math.prod(x.shape[:split])
+        self.x, self.y = (a.reshape(self.rows, *a.shape[split:]) for a in (x, y))
+        spatial, places = self.x.shape[1:], self.y.shape[1:]
+        self.size = tuple(
+            before + max(n, (m - 1) * s + k - before)
+            for n, m, k, s, (before, _) in zip(spatial, places, kernel, stride, pad, strict=True)
+        )
+        self.inner = trailing(
+            slice(before, before + n) for n, (before, _) in zip(spatial, pad, strict=True)
+        )
+        self.taps = [
+            trailing(
+                slice(i, i + (m - 1) * s + 1, s)
+                for i, m, s in zip(tap, places, stride, strict=True)
+            )
+            for tap in taps(kernel)
+        ]
+        self.step = max(1, BLOCK_BYTES // max(1, self.x[:1].nbytes))
+
+    def flat(self, array: Array) -> Array:
+        """View the leading axes as one."""
+        return array.reshape(self.rows, *array.shape[array.ndim - len(self.size) :])
+
+    def blocks(self) -> Iterator[slice]:
+        """Yield ranges of the leading axes."""
+        for start in range(0, self.rows, self.step):
+            yield slice(start, min(self.rows, start + self.step))
+
+    def padded(self, block: Array, value: float) -> Array:
+        """Return a block with its padding, or itself where there is none."""
+        if self.size == block.shape[1:]:
+            return block
+        image = np.full((block.shape[0], *self.size), value, block.dtype)
+        image[self.inner] = block
+        return image
+
+    def hits(self, block: slice) -> Iterator[tuple[tuple[Any, ...], Array]]:
+        """Yield the index of each position in a window, and which windows have their maximum there.
+
+        Of equal elements, the first hits. Padding is ``NaN``, which equals nothing.
+        """
+        x, y = self.padded(self.x[block], np.nan), self.y[block]
+        pending, hit = np.ones(y.shape, bool), np.empty(y.shape, bool)
+        for tap in self.taps:
+            np.equal(x[tap], y, out=hit)
+            hit &= pending
+            pending ^= hit
+            yield tap, hit
 
 
 def _max_gradient(dy: Array, x: Array, y: Array, *, out: Array | None, **options: Any) -> Array:
     # A NaN equals nothing; and sums of float16 need a wider array.
     if np.isnan(y).any() or dy.dtype == np.float16:
-        result = family.max_pooling_gradient.reference(dy, x, y, **options)
-        return _store(result, out)
-    if out is None:
-        out = np.empty(x.shape, dy.dtype)
-    out.fill(0)
+        return _store(family.max_pooling_gradient.reference(dy, x, y, **options), out)
+    if out is None or not out.flags.c_contiguous:
+        return _store(_max_gradient(dy, x, y, out=np.empty(x.shape, dy.dtype), **options), out)
+    maxima = _Maxima(x, y, **options)
+    gradient, result = maxima.flat(np.ascontiguousarray(dy)), maxima.flat(out)
     apart = all(s >= k for s, k in zip(options["stride"], options["kernel"], strict=True))
-    for windows, data, hit in _hits(x, y, options):
-        if apart:
-            out[data] = np.where(hit, dy[windows], 0)
-        else:
-            out[data] += np.where(hit, dy[windows], 0)
+    # Bits times 0 or 1: what does not win stays 0 also where the gradient is not finite.
+    bits = gradient.view(BITS[dy.itemsize])
+    won = np.empty(bits[: maxima.step].shape, bits.dtype)
+    for block in maxima.blocks():
+        part = won[: block.stop - block.start]
+        image = maxima.padded(result[block], 0)
+        image.fill(0)
+        for tap, hit in maxima.hits(block):
+            if apart:
+                np.multiply(bits[block], hit, out=image.view(bits.dtype)[tap])
+            else:
+                target = image[tap]
+                np.add(target, np.multiply(bits[block], hit, out=part).view(dy.dtype), out=target)
+        if image.shape != result[block].shape:
+            result[block] = image[maxima.inner]
     return out
 
 
 def _max_gather(h: Array, x: Array, y: Array, *, out: Array | None, **options: Any) -> Array:
     if np.isnan(y).any():
         return _store(family.max_pooling_gather.reference(h, x, y, **options), out)
-    if out is None:
-        out = np.empty(y.shape, h.dtype)
-    for windows, data, hit in _hits(x, y, options):
-        np.copyto(out[windows], h[data], where=hit)
+    if out is None or not out.flags.c_contiguous:
+        return _store(_max_gather(h, x, y, out=np.empty(y.shape, h.dtype), **options), out)
+    maxima = _Maxima(x, y, **options)
+    source = maxima.flat(np.ascontiguousarray(h)).view(BITS[h.itemsize])
+    result = maxima.flat(out).view(source.dtype)
+    for block in maxima.blocks():
+        target, image = result[block], maxima.padded(source[block], 0)
+        target.fill(0)
+        for tap, hit in maxima.hits(block):
+            np.bitwise_or(target, np.multiply(image[tap], hit), out=target)
     return out
 
 
