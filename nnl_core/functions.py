@@ -5,6 +5,7 @@ from __future__ import annotations
 from nnl_core.operators.activation import *
 from nnl_core.operators.arithmetic import *
 from nnl_core.operators.array import *
+from nnl_core.operators.attention import *
 from nnl_core.operators.convolution import *
 from nnl_core.operators.cross_entropy import *
 from nnl_core.operators.diagonal import *
@@ -24,5 +25,6 @@ from nnl_core.operators.reduction import *
 from nnl_core.operators.scan import *
 from nnl_core.operators.scattering import *
 from nnl_core.operators.softmax import *
+from nnl_core.operators.sorting import *
 from nnl_core.operators.spread import *
 from nnl_core.operators.stochastic import *
