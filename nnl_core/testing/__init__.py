@@ -6,6 +6,8 @@ Its pytest plugin is active wherever nnl-core is installed; see `nnl_core.testin
 from __future__ import annotations
 
 import importlib
+import sys
+from types import ModuleType
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -32,6 +34,18 @@ __all__ = [
     "record_hooks",
     "run_nnl",
 ]
+
+
+class _Kit(ModuleType):
+    """Keeps ``operators`` the function, whoever has imported the module of that name."""
+
+    def __setattr__(self, name: str, value: object) -> None:
+        if name == "operators" and isinstance(value, ModuleType):
+            value = value.operators
+        super().__setattr__(name, value)
+
+
+sys.modules[__name__].__class__ = _Kit
 
 
 def __getattr__(name: str) -> object:
