@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from importlib import import_module
 from typing import Any, NoReturn
 
 import numpy as np
@@ -42,8 +43,8 @@ def operators(namespace: str) -> list[Operator]:
 
     Raises `OperatorError` where nothing defines one.
     """
-    if not registered(namespace):
-        current_session().load_operators(namespace)
+    import_module("nnl_core.functions")
+    current_session().load_operators(namespace)
     found = registered(namespace)
     if not found:
         raise OperatorError(f"no operator set defines the namespace {namespace!r}")
@@ -69,6 +70,7 @@ def check_operator(
 
     Raises `OperatorCheckError`.
     """
+    import_module("nnl_core.functions")  # gradients are written in it
     checked = lookup(operator) if isinstance(operator, str) else operator
     running = current_session().backend(backend) if isinstance(backend, str) else backend
     if not checked.has_samples:
