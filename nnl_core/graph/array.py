@@ -224,6 +224,8 @@ class NdArray:
     def touch(self) -> None:
         """Record that the host elements were written through a view."""
         self.version += 1
+        self.state = State.READY
+        self._host_fresh = True
         self._buffer_fresh = False
 
     def write(self, value: npt.ArrayLike) -> None:

@@ -8,13 +8,12 @@ LONGEST_GROUP = 64
 
 
 def fuse_elementwise(graph: Graph) -> Graph:
-    """Group elementwise instructions.
+    """Group elementwise instructions of one shape and epoch.
 
-    An instruction joins the group that makes the last of its inputs, where the shapes are equal:
-    everything else that it reads is older than that group, so the group may run where it
-    stands and the order stays valid.
+    First, an instruction joins the group that makes the last of its inputs: everything else that
+    it reads is older than that group, so the group may run where it stands. Then a group that
+    only one other reads joins that one, which is later. Both keep the order valid.
     """
-    specs = graph.specs
     slots: list[list[Instruction]] = []
     slot_of: dict[int, int] = {}  # value -> slot that makes it
     for instruction in graph.instructions:
@@ -22,32 +21,49 @@ def fuse_elementwise(graph: Graph) -> Graph:
             (slot_of.get(value, -1) for value in instruction.inputs if value != ABSENT),
             default=-1,
         )
-        if not (
-            position >= 0
-            and _fusible(instruction)
-            and _fusible(slots[position][0])
-            and slots[position][0].epoch == instruction.epoch
-            and len(slots[position]) < LONGEST_GROUP
-            and specs[slots[position][0].outputs[0]].shape == specs[instruction.outputs[0]].shape
-        ):
+        if position < 0 or not _joinable(slots[position], [instruction], graph):
             position = len(slots)
             slots.append([])
         slots[position].append(instruction)
         for value in instruction.outputs:
             slot_of[value] = position
-    if len(slots) == len(graph.instructions):
-        return graph
+    asked = set(graph.outputs)
     readers: dict[int, set[int]] = {}
     for position, members in enumerate(slots):
         for member in members:
             for value in member.inputs:
                 readers.setdefault(value, set()).add(position)
-    asked = set(graph.outputs)
-    fused = [
-        members[0] if len(members) == 1 else _group(members, position, readers, asked)
-        for position, members in enumerate(slots)
-    ]
-    return graph.rewrite(fused)
+    for position, members in enumerate(slots):
+        made = {value for member in members for value in member.outputs}
+        outside = {at for value in made for at in readers.get(value, ())} - {position}
+        if len(outside) == 1 and asked.isdisjoint(made):
+            (reader,) = outside
+            if _joinable(members, slots[reader], graph):
+                slots[reader] = members + slots[reader]
+                slots[position] = []
+                for member in members:
+                    for value in member.inputs:
+                        readers[value] = readers[value] - {position} | {reader}
+    if sum(map(bool, slots)) == len(graph.instructions):
+        return graph
+    return graph.rewrite(
+        [
+            members[0] if len(members) == 1 else _group(members, position, readers, asked)
+            for position, members in enumerate(slots)
+            if members
+        ]
+    )
+
+
+def _joinable(first: list[Instruction], second: list[Instruction], graph: Graph) -> bool:
+    one, other = first[0], second[0]
+    return (
+        _fusible(one)
+        and _fusible(other)
+        and one.epoch == other.epoch
+        and len(first) + len(second) <= LONGEST_GROUP
+        and graph.specs[one.outputs[0]].shape == graph.specs[other.outputs[0]].shape
+    )
 
 
 def _fusible(instruction: Instruction) -> bool:

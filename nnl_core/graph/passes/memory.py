@@ -91,11 +91,7 @@ def plan_memory(graph: Graph) -> MemoryPlan:
         for value in instruction.outputs:
             if value in elsewhere:
                 continue
-            reused = (
-                None
-                if graph.observed
-                else _reusable(instruction, value, ending, graph, plan)
-            )
+            reused = None if graph.observed else _reusable(instruction, value, ending, graph, plan)
             if reused is None:
                 plan.offsets[value] = free.take(specs[value].nbytes)
             else:
