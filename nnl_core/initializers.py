@@ -9,6 +9,7 @@ from typing import Protocol, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from nnl_core import random
 from nnl_core.errors import ParameterError
 from nnl_core.graph.operator import Array
 from nnl_core.graph.spec import DEFAULT_DTYPE
@@ -37,8 +38,6 @@ class BaseInitializer:
     @property
     def generator(self) -> RandomSource:
         """What random numbers are drawn from now."""
-        from nnl_core import random
-
         return random.prng if self.rng is None else self.rng
 
     def __call__(self, shape: Sequence[int]) -> Array:
