@@ -1,0 +1,250 @@
+"""The kit that plugins are tested with: `check_plugin`, and the fixtures for pytest."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from nnl_core.builtin import PLUGINS, CorePlugin
+from nnl_core.hooks import Plugin
+from nnl_core.hooks.loading import resolve
+from nnl_core.testing import PluginCheckError, check_plugin
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture
+def load(install):
+    """Install a plugin and return its class, as its own test would import it."""
+
+    def load(name: str, body: str = "", **options: object) -> type[Plugin]:
+        install(name, body, **options)
+        found = resolve(f"nnl_{name.replace('-', '_')}_plugin:ThePlugin", "the test")
+        assert isinstance(found, type)
+        return found
+
+    return load
+
+
+def test_a_good_plugin_passes(load, site):
+    (site / "targets.py").write_text(
+        "from pydantic import BaseModel\n"
+        "class Settings(BaseModel):\n    x: int = 3\n"
+        "def make(): pass\ndef probe(): return None\n"
+    )
+    (site / "commands.py").write_text("def add_arguments(p): pass\ndef run(a, s): return 0\n")
+    check_plugin(
+        load(
+            "good",
+            """
+            def nnl_solvers(self): return [SolverSpec("good", "targets:make", "")]
+            def nnl_layers(self): return [LayerSpec("good.Layer", "targets:make", "")]
+            def nnl_commands(self): return [CommandSpec("good", "commands", "")]
+            def nnl_settings(self): return [SettingsSpec("good", "targets:Settings", "")]
+            def nnl_backends(self):
+                return [BackendSpec("good", "targets:make", "", "targets:probe", 3)]
+            def nnl_graph_passes(self):
+                return [PassSpec("good", "targets:make", "", stage="fuse")]
+            def nnl_on_step_end(self, event): pass
+            """,
+        )
+    )
+
+
+def test_a_plugin_may_require_another_that_is_installed(load, install):
+    install("base")
+    check_plugin(load("top", "requires = ('base',)"))
+
+
+FLAWS = {
+    "unknown hook": (
+        "def nnl_on_step_edn(self, event): pass",
+        "unknown hook nnl_on_step_edn; did you mean 'nnl_on_step_end'",
+    ),
+    "another interface": ("api = '2'", "it needs hook interface 2"),
+    "nonsense": ("def nnl_solvers(self): return 3", "'int' object is not iterable"),
+    "missing requirement": ("requires = ('zzz',)", "requires plugin 'zzz', which is not installed"),
+    "target": (
+        "def nnl_solvers(self): yield SolverSpec('s', 'json:dump_it', '')",
+        "target 'json:dump_it': 'json' has no attribute 'dump_it'",
+    ),
+    "target that cannot be called": (
+        "def nnl_solvers(self): yield SolverSpec('s', 'json:__name__', '')",
+        "SolverSpec 's': target 'json:__name__' leads to 'json', which is not callable",
+    ),
+    "probe": (
+        "def nnl_backends(self): yield BackendSpec('b', 'json:dumps', '', 'json:probe')",
+        "target 'json:probe': 'json' has no attribute 'probe'",
+    ),
+    "probe that cannot be called": (
+        "def nnl_backends(self): yield BackendSpec('b', 'json:dumps', '', 'json:__name__')",
+        "probe 'json:__name__' is not callable",
+    ),
+    "layer outside the namespace": (
+        "def nnl_layers(self): yield LayerSpec('Layer', 'json:dumps', '')",
+        "LayerSpec 'Layer': the names of layers begin with 'bad.'",
+    ),
+    "field of another type": (
+        "def nnl_file_formats(self): yield FileFormatSpec('f', 'json:dumps', '', '.json')",
+        "FileFormatSpec 'f': suffixes must be of type tuple, not '.json'",
+    ),
+    "field of other elements": (
+        "def nnl_data_sources(self): yield DataSourceSpec('f', 'json:dumps', '', (1,))",
+        "DataSourceSpec 'f': schemes must hold strings, not (1,)",
+    ),
+    "unknown stage": (
+        "def nnl_graph_passes(self): yield PassSpec('p', 'json:dumps', '', 'late')",
+        "PassSpec 'p': stage must be one of canonicalize, fuse, lower, not 'late'",
+    ),
+    "command without functions": (
+        "def nnl_commands(self): yield CommandSpec('c', 'json', '')",
+        "target 'json' is not a module with the function add_arguments",
+    ),
+    "operators that are not there": (
+        "def nnl_operators(self): yield OperatorSet('zzz', 'json', '')",
+        "importing 'json' defines no operator named 'zzz::...'",
+    ),
+    "kernels that are no module": (
+        "def nnl_kernels(self): yield KernelSet('k', 'json:dumps', '', 'x::*', 'numpy')",
+        "target 'json:dumps' is not a module",
+    ),
+    "settings that are no model": (
+        "def nnl_settings(self): yield SettingsSpec('bad', 'json:dumps', '')",
+        "is not a pydantic model",
+    ),
+}
+
+
+@pytest.mark.parametrize(("body", "message"), FLAWS.values(), ids=FLAWS)
+def test_a_flaw_is_named(load, body, message):
+    plugin = load("bad", body)
+    with pytest.raises(PluginCheckError) as caught:
+        check_plugin(plugin)
+    assert message in str(caught.value)
+    assert str(caught.value).startswith("nnl_bad_plugin:ThePlugin\n- ")
+
+
+def test_all_flaws_are_listed(load):
+    plugin = load(
+        "bad",
+        "def nnl_solvers(self): yield SolverSpec('s', 'json:a', '')\n"
+        "def nnl_metrics(self): yield MetricSpec('m', 'json:b', '')\n",
+    )
+    with pytest.raises(PluginCheckError) as caught:
+        check_plugin(plugin)
+    assert str(caught.value).count("\n- ") == 2
+
+
+def test_settings_that_refuse_their_own_defaults_are_a_flaw(load, site):
+    (site / "odd_settings.py").write_text(
+        "from pydantic import BaseModel, Field\nclass S(BaseModel):\n    x: int = Field(-1, gt=0)\n"
+    )
+    plugin = load("bad", "def nnl_settings(self): yield SettingsSpec('bad', 'odd_settings:S', '')")
+    with pytest.raises(PluginCheckError, match="S refuses its own defaults: x: "):
+        check_plugin(plugin)
+
+
+def test_a_module_that_imports_something_heavy_is_a_flaw(install):
+    install(
+        "bad",
+        source="import numpy\nfrom nnl_core.hooks import Plugin\n"
+        "class ThePlugin(Plugin):\n    name = 'bad'\n",
+    )
+    plugin = resolve("nnl_bad_plugin:ThePlugin", "the test")
+    with pytest.raises(PluginCheckError, match="'nnl_bad_plugin' imports numpy: import it where"):
+        check_plugin(plugin)
+
+
+def test_a_module_that_cannot_be_imported_by_itself_is_a_flaw():
+    local = type("Local", (Plugin,), {"name": "local", "__module__": "no_such_module"})
+    with pytest.raises(PluginCheckError, match="'no_such_module' cannot be imported by itself"):
+        check_plugin(local)
+
+
+@pytest.mark.parametrize("target", [target for _, target, _ in PLUGINS], ids=str)
+def test_the_plugins_that_come_with_the_core_pass(target):
+    check_plugin(resolve(target, "the test"))
+
+
+def test_the_cores_own_records_resolve(nnl_run):
+    assert nnl_run("plugins", "doctor").status == 0
+    assert CorePlugin.name == "core"
+
+
+# -------------------------------------------------------------------- fixtures
+
+
+def pytest_run(folder: Path, source: str) -> str:
+    (folder / "test_it.py").write_text(source)
+    done = subprocess.run(
+        [
+            sys.executable,
+            "-m",
+            "pytest",
+            "-v",
+            "-p",
+            "nnl_core.testing.pytest_plugin",
+            "-W",
+            "error",
+        ],
+        cwd=folder,
+        env={
+            **os.environ,
+            "PYTHONPATH": os.pathsep.join([str(ROOT), *filter(None, sys.path)]),
+            "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
+            "NNL_DISABLE_PLUGIN_AUTOLOAD": "1",
+        },
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    return done.stdout + done.stderr
+
+
+def test_backend_runs_a_test_on_each_backend_and_skips_with_the_reason(tmp_path):
+    (tmp_path / "conftest.py").write_text(
+        "from nnl_core.hooks import BackendSpec, Plugin\n"
+        "from nnl_core.session import current_session\n"
+        "def probe(): return 'no such hardware'\n"
+        "class P(Plugin):\n"
+        "    name = 'p'\n"
+        "    def nnl_backends(self):\n"
+        "        return [BackendSpec('dream', 'json:dumps', '', 'conftest:probe')]\n"
+        "current_session().manager.register(P)\n"
+    )
+    output = pytest_run(tmp_path, "def test_it(backend): assert backend == 'numpy'\n")
+    assert "test_it[numpy] PASSED" in output
+    assert "test_it[dream] SKIPPED (backend 'dream': no such hardware)" in output
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "import pytest\n@pytest.fixture\ndef backend(): return 'mine'\n"
+        "def test_it(backend): assert backend == 'mine'\n",
+        "import pytest\n@pytest.mark.parametrize('backend', ['mine'])\n"
+        "def test_it(backend): assert backend == 'mine'\n",
+        "import pytest\n@pytest.mark.parametrize('x, backend', [(1, 'mine')])\n"
+        "def test_it(x, backend): assert backend == 'mine'\n",
+    ],
+)
+def test_another_backend_of_the_tests_own_is_left_alone(tmp_path, source):
+    assert "1 passed" in pytest_run(tmp_path, source)
+
+
+def test_fixtures_give_an_empty_manager_and_a_fresh_session(tmp_path):
+    source = (
+        "def test_manager(nnl_manager):\n"
+        "    nnl_manager.load()\n"
+        "    assert nnl_manager.entries == []\n"
+        "def test_session(nnl_session):\n"
+        "    from nnl_core.session import current_session\n"
+        "    assert current_session() is nnl_session\n"
+        "def test_run(nnl_run):\n"
+        "    assert nnl_run('--version').status == 0\n"
+    )
+    assert "3 passed" in pytest_run(tmp_path, source)
