@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, TypeAlias
@@ -19,7 +20,7 @@ from nnl_core.parameters import (
     set_parameter,
 )
 
-Layer: TypeAlias = Callable[[Any], Any]
+Step: TypeAlias = Callable[[Any], Any]
 
 _MARK = "@"  # before the name of a submodule's scope inside its owner's
 
@@ -187,6 +188,29 @@ class Module:
         return f"<{type(self).__name__}{inner}>"
 
 
+class Layer(Module):
+    """A parametric function and its arguments as a module: ``Layer(PF.affine, 10)``.
+
+    Where the function takes ``batch_stat``, and it is not among the arguments, batch statistics are
+    used exactly in `training`.
+    """
+
+    def __init__(self, function: Callable[..., Any], *arguments: Any, **options: Any) -> None:
+        self.function = function
+        self.arguments = arguments
+        self.options = options
+
+    def call(self, *inputs: Any) -> Any:
+        """Call the function on the inputs, followed by the arguments."""
+        options = self.options
+        if "batch_stat" in inspect.signature(self.function).parameters:
+            options = {"batch_stat": self.training, **options}
+        return self.function(*inputs, *self.arguments, **options)
+
+    def __repr__(self) -> str:
+        return f"<Layer {self.function.__name__}>"
+
+
 class Sequential(Module):
     """Modules, or other callables, each called with what the one before it returned.
 
@@ -194,9 +218,9 @@ class Sequential(Module):
     modules, such as ``F.relu``, have no parameters of their own.
     """
 
-    def __init__(self, *layers: Layer, **named: Layer) -> None:
+    def __init__(self, *layers: Step, **named: Step) -> None:
         labels = [*map(str, range(len(layers))), *named]
-        self._layers: list[tuple[str, Layer | None]] = []
+        self._layers: list[tuple[str, Step | None]] = []
         for label, layer in zip(labels, (*layers, *named.values()), strict=True):
             if isinstance(layer, Module):
                 setattr(self, label, layer)
@@ -210,11 +234,11 @@ class Sequential(Module):
             x = layer(x)
         return x
 
-    def __iter__(self) -> Iterator[Layer]:
+    def __iter__(self) -> Iterator[Step]:
         return (self.submodules[label] if f is None else f for label, f in self._layers)
 
     def __len__(self) -> int:
         return len(self._layers)
 
-    def __getitem__(self, index: int) -> Layer:
+    def __getitem__(self, index: int) -> Step:
         return list(self)[index]

@@ -8,6 +8,7 @@ import pytest
 import nnl_core as nnl
 from nnl_core import PF, F, Module, Parameter, S, Sequential
 from nnl_core.errors import ParameterError
+from nnl_core.module import Layer
 
 
 class Affine(Module):
@@ -169,6 +170,27 @@ def test_nodes_are_named_after_the_modules_they_are_in(x):
     names = []
     Net()(x).visit(lambda node: names.append(node.name))
     assert "Net/first/affine/affine" in names
+
+
+def test_a_layer_makes_a_module_of_a_parametric_function(x):
+    net = Sequential(Layer(PF.affine, 3, with_bias=False), F.tanh, Layer(PF.affine, 2))
+    y = net(x)
+    assert list(net.get_parameters()) == ["@0/affine/W", "@2/affine/W", "@2/affine/b"]
+    assert y.shape == (3, 2)
+
+
+def test_a_layer_uses_batch_statistics_in_training_alone(x):
+    seen = []
+
+    def normalise(inputs, batch_stat=True):
+        seen.append(batch_stat)
+        return inputs
+
+    net = Sequential(Layer(normalise), Layer(normalise, batch_stat=True))
+    net(x)
+    net.training = False
+    net(x)
+    assert seen == [True, True, False, True]
 
 
 def test_a_sequential_has_a_length_items_and_named_layers():
