@@ -288,7 +288,7 @@ def test_a_gradient_of_the_wrong_shape_given_by_the_user_is_refused():
         nnl.grad(y, y.parent.inputs[0], grad_outputs=leaf([1.0]))
 
 
-# Depth and lifetime --------------------------------------------------------------------------------
+# Depth and lifetime
 
 
 def test_a_chain_of_150000_nodes_is_built_run_differentiated_and_freed():

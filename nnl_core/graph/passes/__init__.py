@@ -10,6 +10,7 @@ from nnl_core.graph.passes.canonical import canonicalize
 from nnl_core.graph.passes.common import merge_common
 from nnl_core.graph.passes.dead import remove_dead
 from nnl_core.graph.passes.fuse import fuse_elementwise
+from nnl_core.graph.passes.memory import MemoryPlan, MemoryReport, plan_memory
 
 Pass: TypeAlias = Callable[[Graph], Graph]
 
@@ -22,9 +23,12 @@ STAGES: dict[str, tuple[Pass, ...]] = {
 
 __all__ = [
     "STAGES",
+    "MemoryPlan",
+    "MemoryReport",
     "Pass",
     "canonicalize",
     "fuse_elementwise",
     "merge_common",
+    "plan_memory",
     "remove_dead",
 ]
