@@ -12,12 +12,16 @@ from nnl_core.operators.diagonal import *
 from nnl_core.operators.einsum import *
 from nnl_core.operators.flat import *
 from nnl_core.operators.gathering import *
+from nnl_core.operators.gradient_clipping import *
 from nnl_core.operators.indexing import *
+from nnl_core.operators.joining import *
 from nnl_core.operators.linear import *
 from nnl_core.operators.logical import *
 from nnl_core.operators.loss import *
 from nnl_core.operators.masking import *
 from nnl_core.operators.math import *
+from nnl_core.operators.normalization import *
+from nnl_core.operators.norms import *
 from nnl_core.operators.padding import *
 from nnl_core.operators.pooling import *
 from nnl_core.operators.rectifiers import *

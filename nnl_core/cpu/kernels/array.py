@@ -9,7 +9,7 @@ import numpy as np
 
 from nnl_core.graph.operator import Array, Operator
 from nnl_core.operators import array as family
-from nnl_core.operators import indexing, padding
+from nnl_core.operators import indexing, joining, padding
 
 
 def _view(operator: Operator, look: Callable[..., Array]) -> None:
@@ -45,32 +45,32 @@ def _getitem_adjoint(g: Array, *, key: Any, shape: tuple[int, ...], out: Array |
 indexing.getitem_adjoint.kernel("numpy", _getitem_adjoint)
 
 
-def _concatenate(*xs: Array, axis: int, out: Array | None) -> Array:
+def _concatenate(*xs: Array, axis: int, out: Array | None) -> Any:
     if out is None:
-        return family.concatenate_operator.reference(*xs, axis=axis)
+        return joining.concatenate_operator.reference(*xs, axis=axis)
     return np.concatenate(xs, axis, out=out)
 
 
-def _stack(*xs: Array, axis: int, out: Array | None) -> Array:
+def _stack(*xs: Array, axis: int, out: Array | None) -> Any:
     if out is None:
-        return family.stack_operator.reference(*xs, axis=axis)
+        return joining.stack_operator.reference(*xs, axis=axis)
     return np.stack(xs, axis, out=out)
 
 
-family.concatenate_operator.kernel("numpy", _concatenate)
-family.stack_operator.kernel("numpy", _stack)
+joining.concatenate_operator.kernel("numpy", _concatenate)
+joining.stack_operator.kernel("numpy", _stack)
 
 
 def _split(x: Array, *, axis: int, out: Any) -> Any:
     if out is None:
-        return family.split_operator.reference(x, axis=axis)
+        return joining.split_operator.reference(x, axis=axis)
     parts = np.moveaxis(x, axis, 0)
     for part, target in zip(parts, out if isinstance(out, tuple) else (out,), strict=True):
         np.copyto(target, part)
     return out
 
 
-family.split_operator.kernel("numpy", _split)
+joining.split_operator.kernel("numpy", _split)
 
 
 def _tile(x: Array, *, reps: tuple[int, ...], out: Array | None) -> Array:

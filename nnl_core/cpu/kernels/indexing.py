@@ -11,6 +11,7 @@ from nnl_core.graph.operator import Array
 from nnl_core.operators import gathering, scattering
 from nnl_core.operators.gathering import as_positions
 
+SMALL = 4096  # numbers up to which NumPy's own loop is faster than sorting the positions
 MANY = 8  # repetitions of one position from which runs of equal positions are summed as a whole
 
 
@@ -24,6 +25,9 @@ def sum_rows(rows: Array, positions: Array, result: Array) -> None:
         return
     if rows.shape[1] == 1:
         np.add.at(result[:, 0], positions, rows[:, 0])
+        return
+    if rows.size <= SMALL:
+        np.add.at(result, positions, rows)
         return
     order = np.argsort(positions, kind="stable")
     ordered = positions[order]
