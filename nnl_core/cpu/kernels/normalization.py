@@ -1,0 +1,100 @@
+"""NumPy kernels of normalisation, a block at a time to stay in the cache."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+import numpy as np
+
+from nnl_core.graph.operator import Array
+from nnl_core.operators import gradient_clipping
+from nnl_core.operators import normalization as family
+from nnl_core.operators.dtypes import wide
+
+BLOCK_BYTES = 1 << 18
+
+
+def _blocks(x: Array) -> Iterator[slice]:
+    """Yield ranges of the first axis."""
+    step = max(1, BLOCK_BYTES // max(1, x[:1].nbytes))
+    for start in range(0, x.shape[0], step):
+        yield slice(start, min(x.shape[0], start + step))
+
+
+def _moments(
+    x: Array, *, axes: tuple[int, ...], out: tuple[Array, Array] | None
+) -> tuple[Array, Array]:
+    if not x.ndim or not x.size:
+        return _store(family.moments.reference(x, axes=axes), out)
+    shape = tuple(1 if axis in axes else n for axis, n in enumerate(x.shape))
+    mean, variance = out or (np.empty(shape, x.dtype), np.empty(shape, x.dtype))
+    count = math.prod(x.shape[axis] for axis in axes)
+    values = wide(x)
+    if 0 not in axes:
+        for block in _blocks(values):
+            middle = values[block].sum(axis=axes, keepdims=True) / values.dtype.type(count)
+            squares = np.subtract(values[block], middle)
+            np.multiply(squares, squares, out=squares)
+            mean[block] = middle
+            variance[block] = squares.sum(axis=axes, keepdims=True) / values.dtype.type(count)
+        return mean, variance
+    total = np.zeros(shape)
+    for block in _blocks(values):
+        total += values[block].sum(axis=axes, keepdims=True)
+    middle = (total / count).astype(values.dtype)
+    total = np.zeros(shape)
+    for block in _blocks(values):
+        squares = np.subtract(values[block], middle)
+        np.multiply(squares, squares, out=squares)
+        total += squares.sum(axis=axes, keepdims=True)
+    mean[...] = middle
+    variance[...] = total / count
+    return mean, variance
+
+
+def _store(results: tuple[Array, Array], out: tuple[Array, Array] | None) -> tuple[Array, Array]:
+    if out is None:
+        return results
+    for target, result in zip(out, results, strict=True):
+        np.copyto(target, result)
+    return out
+
+
+def _normalize(
+    x: Array, mean: Array, variance: Array, gamma: Array, beta: Array, *, eps: float,
+    out: Array | None,
+) -> Array:  # fmt: skip
+    whole = any(value.shape == x.shape for value in (mean, variance, gamma, beta))
+    if x.dtype == np.float16 or whole:  # ``out`` may be the memory of an input as large
+        result: Array = family.normalize.reference(x, mean, variance, gamma, beta, eps=eps)
+        if out is None:
+            return result
+        np.copyto(out, result)
+        return out
+    scale = 1 / np.sqrt(variance + x.dtype.type(eps))
+    if gamma.shape == scale.shape or not gamma.ndim:
+        scale, gain = scale * gamma, None
+    else:
+        gain = gamma
+    y = np.subtract(x, mean, out=out)
+    y = np.multiply(y, scale, out=out)
+    if gain is not None:
+        y = np.multiply(y, gain, out=out)
+    if beta.ndim or beta != 0:
+        y = np.add(y, beta, out=out)
+    return y
+
+
+def _first(x: Array, *rest: Array, out: Array | None, **attributes: object) -> Array:
+    """Copy the first input."""
+    if out is None:
+        return x.copy()
+    np.copyto(out, x)
+    return out
+
+
+family.moments.kernel("numpy", _moments)
+family.normalize.kernel("numpy", _normalize)
+gradient_clipping.clip_grad_by_value_operator.kernel("numpy", _first)
+gradient_clipping.clip_grad_by_norm_operator.kernel("numpy", _first)

@@ -1,0 +1,467 @@
+"""Normalisation by mean and variance: of batches, layers, instances, groups and weights."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from nnl_core import functions as F
+from nnl_core.errors import OperatorError, ShapeError
+from nnl_core.graph.node import add_effects
+from nnl_core.graph.operator import Array, Sample, defop
+from nnl_core.graph.spec import Spec, broadcast_shapes, normalize_axes, normalize_axis, promote
+from nnl_core.graph.variable import Operand, Variable
+from nnl_core.operators.arithmetic import cast, unbroadcast
+from nnl_core.operators.dtypes import floating, wide
+
+__all__ = [
+    "batch_normalization",
+    "fused_batch_normalization",
+    "group_normalization",
+    "instance_normalization",
+    "layer_normalization",
+    "tensor_normalization",
+    "weight_standardization",
+]
+
+Axes = int | Sequence[int]
+Outputs = Any  # a Variable; with output_stat a tuple: also mean and variance
+
+
+# Operators ---------------------------------------------------------------------------------------
+
+
+@defop("nnl::moments", save=("x", "mean"), outputs=("mean", "variance"))
+def moments(x: Array, *, axes: tuple[int, ...]) -> tuple[Array, Array]:
+    """Mean and biased variance over ``axes``, which stay with length 1; of nothing, both are 0."""
+    values = wide(x)
+    count = max(1, math.prod(x.shape[axis] for axis in axes))
+    mean = values.sum(axis=axes, keepdims=True) / values.dtype.type(count)
+    variance = np.square(values - mean).sum(axis=axes, keepdims=True) / values.dtype.type(count)
+    return np.array(mean.astype(x.dtype)), np.asarray(variance.astype(x.dtype, copy=False))
+
+
+@moments.infer
+def moments_infer(x: Spec, *, axes: tuple[int, ...]) -> tuple[Spec, Spec]:
+    """Length 1 along the axes."""
+    over = normalize_axes(axes, x.ndim)
+    spec = x.with_shape(tuple(1 if axis in over else n for axis, n in enumerate(x.shape)))
+    return spec, spec
+
+
+@moments.vjp
+def moments_vjp(g: Any, y: Any, x: Any, *, axes: tuple[int, ...]) -> tuple[Any, ...]:
+    """``dx = (g_mean + 2 (x - mean) g_variance) / count``."""
+    g_mean, g_variance = g
+    share = 1 / max(1, math.prod(x.shape[axis] for axis in axes))
+    if g_variance is None:
+        return (F.broadcast_to(g_mean * share, x.shape),)
+    dx = (x - y[0]) * (g_variance * (2 * share))
+    return (dx if g_mean is None else dx + g_mean * share,)
+
+
+@moments.samples
+def moments_samples(rng: np.random.Generator) -> Iterator[Sample]:
+    """Leading, trailing, all and no axes; one value; 0-d; empty."""
+    for shape, axes in [
+        ((4, 3, 5), (0, 2)),
+        ((3, 7), (1,)),
+        ((2, 3, 2, 2), (0, 1, 2, 3)),
+        ((3, 2), ()),
+        ((1, 5), (0,)),
+        ((), ()),
+        ((0, 3, 2), (0, 2)),
+        ((0, 3), (1,)),
+    ]:
+        yield Sample(rng.normal(1, 2, size=shape), axes=axes)
+
+
+@defop("nnl::normalize", save=("x", "mean", "variance", "gamma"))
+def normalize(
+    x: Array, mean: Array, variance: Array, gamma: Array, beta: Array, *, eps: float = 1e-5
+) -> Array:
+    """``(x - mean) / sqrt(variance + eps) * gamma + beta``; all others broadcast to ``x``."""
+    scale = wide(gamma) / np.sqrt(wide(variance) + wide(variance).dtype.type(eps))
+    y = (wide(x) - wide(mean)) * scale + wide(beta)
+    return np.asarray(y.astype(x.dtype, copy=False))
+
+
+normalize.elementwise("(x - mean) / sqrtf(variance + eps) * gamma + beta")
+
+
+@normalize.infer
+def normalize_infer(
+    x: Spec, mean: Spec, variance: Spec, gamma: Spec, beta: Spec, *, eps: float
+) -> Spec:
+    """That of ``x``."""
+    for name, spec in (("mean", mean), ("variance", variance), ("gamma", gamma), ("beta", beta)):
+        if broadcast_shapes(spec.shape, x.shape) != x.shape:
+            raise ShapeError(f"{name} of shape {spec.shape} does not broadcast to {x.shape}")
+    return x.with_dtype(promote(x.dtype, mean.dtype, variance.dtype, gamma.dtype, beta.dtype))
+
+
+@normalize.vjp
+def normalize_vjp(
+    g: Any, y: Any, x: Any, mean: Any, variance: Any, gamma: Any, beta: Any, *, eps: float
+) -> tuple[Any, ...]:
+    """The rule of a product; where all others have one shape, their sums are shared."""
+    standard = normalize(x, mean, variance, 1.0, 0.0, eps=eps)
+    inverse = (variance + eps) ** -0.5
+    d_beta, d_gamma = unbroadcast(g, beta), unbroadcast(g * standard, gamma)
+    if mean.shape == variance.shape == gamma.shape == beta.shape:
+        scale = gamma * inverse
+        d_mean = d_beta * scale * -1.0
+        d_variance = d_gamma * scale * inverse * -0.5
+        return g * scale, d_mean, d_variance, d_gamma, d_beta
+    dx = g * gamma * inverse
+    d_mean = unbroadcast(dx, mean) * -1.0
+    d_variance = unbroadcast(dx * standard, variance) * inverse * -0.5
+    return dx, d_mean, d_variance, d_gamma, d_beta
+
+
+@normalize.samples
+def normalize_samples(rng: np.random.Generator) -> Iterator[Sample]:
+    """By channel, by row with another gain, plain numbers, 0-d, empty."""
+    for x, stat, gain in [
+        ((4, 3, 5), (1, 3, 1), (1, 3, 1)),
+        ((3, 7), (3, 1), (1, 7)),
+        ((2, 3, 4), (2, 1, 1), ()),
+        ((), (), ()),
+        ((0, 3), (1, 3), (1, 3)),
+    ]:
+        yield Sample(
+            rng.normal(size=x),
+            rng.normal(size=stat),
+            rng.uniform(0.5, 2, size=stat),
+            rng.normal(size=gain),
+            rng.normal(size=gain),
+            eps=1e-3,
+        )
+
+
+@defop("nnl::running_statistic", outputs=("z",))
+def running_statistic(
+    running: Array, value: Array, x: Array, *, decay: float, unbiased: bool = False
+) -> Array:
+    """``decay * running + (1 - decay) * value``, where ``value`` is a statistic of ``x``.
+
+    ``unbiased`` corrects a variance for the mean having been taken from the same values. One
+    value has no unbiased variance, and counts as it is; of none, ``running`` stays.
+    """
+    count = x.size // max(1, value.size)
+    if not count:
+        return running.copy()
+    share = (1 - decay) * _correction(count, unbiased)
+    mixed = decay * wide(running) + share * wide(value)
+    return np.asarray(mixed.astype(running.dtype, copy=False))
+
+
+def _correction(count: int, unbiased: bool) -> float:
+    return count / (count - 1) if unbiased and count > 1 else 1.0
+
+
+@running_statistic.infer
+def running_statistic_infer(
+    running: Spec, value: Spec, x: Spec, *, decay: float, unbiased: bool
+) -> Spec:
+    """That of the running value."""
+    if running.shape != value.shape:
+        raise ShapeError(f"running value of shape {running.shape} does not fit {value.shape}")
+    return running
+
+
+@running_statistic.vjp
+def running_statistic_vjp(
+    g: Any, z: Any, running: Any, value: Any, x: Any, *, decay: float, unbiased: bool
+) -> tuple[Any, ...]:
+    """The two shares."""
+    count = math.prod(x.shape) // max(1, math.prod(value.shape))
+    if not count:
+        return g, None, None
+    share = (1 - decay) * _correction(count, unbiased)
+    return g * decay, unbroadcast(g * share, value), None
+
+
+@running_statistic.samples
+def running_statistic_samples(rng: np.random.Generator) -> Iterator[Sample]:
+    """A mean, a variance, one value, none."""
+    for shape, unbiased in [
+        ((4, 3, 2), False),
+        ((4, 3, 2), True),
+        ((1, 3, 1), True),
+        ((0, 3), True),
+    ]:
+        stat = tuple(n if axis == 1 else 1 for axis, n in enumerate(shape))
+        yield Sample(
+            rng.normal(size=stat), rng.normal(size=stat), rng.normal(size=shape),
+            decay=0.75, unbiased=unbiased,
+        )  # fmt: skip
+
+
+# What users call ---------------------------------------------------------------------------------
+
+
+def _like(value: Operand | None, default: float, x: Variable) -> Variable:
+    """Return a gain or shift in the dtype of ``x``."""
+    if value is None:
+        return Variable.constant(np.asarray(default, x.dtype))
+    variable = floating(value)
+    return variable if variable.dtype == x.dtype else cast(variable, x.dtype)
+
+
+def _standardize(
+    x: Variable, kept: tuple[int, ...], gamma: Operand | None, beta: Operand | None, eps: float
+) -> tuple[Variable, Variable, Variable]:
+    """Normalise over all axes that are not kept; return also mean and variance.
+
+    ``float16`` is computed in ``float32``: its squares overflow.
+    """
+    given = x
+    if x.dtype == np.float16:
+        x = cast(x, np.float32)
+    axes = tuple(axis for axis in range(x.ndim) if axis not in kept)
+    mean, variance = moments(x, axes=axes)
+    y = normalize(x, mean, variance, _like(gamma, 1, x), _like(beta, 0, x), eps=eps)
+    return _as(y, given), _as(mean, given), _as(variance, given)
+
+
+def _as(y: Variable, x: Variable) -> Variable:
+    return y if y.dtype == x.dtype else cast(y, x.dtype)
+
+
+def _statistics_shape(x: Variable, kept: tuple[int, ...]) -> tuple[int, ...]:
+    return tuple(n if axis in kept else 1 for axis, n in enumerate(x.shape))
+
+
+def batch_normalization(
+    x: Operand,
+    beta: Operand | None,
+    gamma: Operand | None,
+    mean: Variable | None,
+    variance: Variable | None,
+    axes: Axes = (1,),
+    decay_rate: float = 0.9,
+    eps: float = 1e-5,
+    batch_stat: bool = True,
+    output_stat: bool = False,
+) -> Outputs:
+    """Normalise over all axes but ``axes``, by the statistics of the batch or by running ones.
+
+    Parameters
+    ----------
+    x
+        the input
+    beta, gamma
+        shift and gain, or ``None``; their shape, and that of the statistics, is the input's with 1
+        for each axis not in ``axes``
+    mean, variance
+        running statistics. With ``batch_stat``, each forward pass sets them to
+        ``decay_rate * old + (1 - decay_rate) * new``, where the new variance is unbiased; they
+        may be ``None``. An empty batch leaves them alone.
+    decay_rate, eps
+        share of the old statistics; what is added to the variance
+    batch_stat
+        whether to use the statistics of the batch, or ``mean`` and ``variance``
+    output_stat
+        whether to return the batch's mean and (biased) variance, too
+
+    Raises `ShapeError` for shapes that do not fit, `OperatorError` for running statistics that are
+    missing, or that are computed while they should be set.
+    """
+    x = floating(x)
+    kept = normalize_axes(axes if isinstance(axes, int) else tuple(axes), x.ndim)
+    shape = _statistics_shape(x, kept)
+    given = {"beta": beta, "gamma": gamma, "mean": mean, "variance": variance}
+    for name, value in given.items():
+        if value is not None and np.shape(value) != shape:
+            raise ShapeError(
+                f"batch_normalization: {name} has shape {np.shape(value)}, and {shape} fits the "
+                f"input of shape {x.shape} with axes {kept}"
+            )
+    if not batch_stat:
+        return _with_running(x, beta, gamma, mean, variance, eps, output_stat)
+    for name, value in (("mean", mean), ("variance", variance)):
+        if isinstance(value, Variable) and value.parent is not None:
+            raise OperatorError(
+                f"batch_normalization: {name} is computed by {value.parent.name!r}, so it cannot "
+                "be updated; give a variable without history, or batch_stat=False"
+            )
+    y, batch_mean, batch_variance = _standardize(x, kept, gamma, beta, eps)
+    effects = [
+        (running, running_statistic(running, value, x, decay=decay_rate, unbiased=unbiased))
+        for running, value, unbiased in (
+            (mean, batch_mean, False),
+            (variance, batch_variance, True),
+        )
+        if isinstance(running, Variable)
+    ]
+    if effects:
+        add_effects(y, effects)
+    return (y, batch_mean, batch_variance) if output_stat else y
+
+
+def _with_running(
+    x: Variable, beta: Operand | None, gamma: Operand | None, mean: Operand | None,
+    variance: Operand | None, eps: float, output_stat: bool,
+) -> Variable:  # fmt: skip
+    if mean is None or variance is None:
+        raise OperatorError(
+            "batch_normalization: batch_stat=False needs the running mean and variance, and one "
+            "is None"
+        )
+    if output_stat:
+        raise OperatorError(
+            "batch_normalization: output_stat=True returns the batch's statistics, which "
+            "batch_stat=False does not compute"
+        )
+    given = x
+    if x.dtype == np.float16:
+        x = cast(x, np.float32)
+    y: Variable = normalize(
+        x, _like(mean, 0, x), _like(variance, 1, x), _like(gamma, 1, x), _like(beta, 0, x), eps=eps
+    )
+    return _as(y, given)
+
+
+def fused_batch_normalization(
+    x: Operand,
+    beta: Operand | None,
+    gamma: Operand | None,
+    mean: Variable | None,
+    variance: Variable | None,
+    z: Operand | None = None,
+    axes: Axes = (1,),
+    decay_rate: float = 0.9,
+    eps: float = 1e-5,
+    batch_stat: bool = True,
+    nonlinearity: str = "relu",
+    output_stat: bool = False,
+) -> Outputs:
+    """`batch_normalization`, plus ``z`` where it is given, then the nonlinearity: ``relu``."""
+    if nonlinearity != "relu":
+        raise OperatorError(
+            f"fused_batch_normalization: nonlinearity {nonlinearity!r} is unknown; it can be 'relu'"
+        )
+    result = batch_normalization(
+        x, beta, gamma, mean, variance, axes, decay_rate, eps, batch_stat, output_stat
+    )
+    y, *statistics = result if output_stat else (result,)
+    y = F.relu(y if z is None else y + z)
+    return (y, *statistics) if output_stat else y
+
+
+def tensor_normalization(
+    x: Operand,
+    axes: Axes,
+    beta: Operand | None = None,
+    gamma: Operand | None = None,
+    eps: float = 1e-5,
+    output_stat: bool = False,
+) -> Outputs:
+    """Normalise over all axes but ``axes``; ``beta`` and ``gamma`` broadcast to ``x``.
+
+    With ``output_stat`` also mean and variance are returned, with length 1 along what they are
+    taken over.
+    """
+    x = floating(x)
+    kept = normalize_axes(axes if isinstance(axes, int) else tuple(axes), x.ndim)
+    result = _standardize(x, kept, gamma, beta, eps)
+    return result if output_stat else result[0]
+
+
+def layer_normalization(
+    x: Operand,
+    beta: Operand | None,
+    gamma: Operand | None,
+    batch_axis: Axes = 0,
+    eps: float = 1e-5,
+    output_stat: bool = False,
+) -> Outputs:
+    """Normalise each example over all its axes, those not in ``batch_axis``.
+
+    ``beta`` and ``gamma`` broadcast to ``x``. With ``output_stat`` mean and variance are returned,
+    too.
+    """
+    return tensor_normalization(x, batch_axis, beta, gamma, eps, output_stat)
+
+
+def _axes_of(x: Variable, channel_axis: int, batch_axis: Axes) -> tuple[int, ...]:
+    listed = (batch_axis,) if isinstance(batch_axis, int) else tuple(batch_axis)
+    channel = normalize_axis(channel_axis, x.ndim)
+    return normalize_axes((*listed, channel), x.ndim)
+
+
+def instance_normalization(
+    x: Operand,
+    beta: Operand | None,
+    gamma: Operand | None,
+    channel_axis: int = 1,
+    batch_axis: Axes = 0,
+    eps: float = 1e-5,
+    output_stat: bool = False,
+) -> Outputs:
+    """Normalise each channel of each example.
+
+    ``beta`` and ``gamma`` broadcast to ``x``. With ``output_stat`` mean and variance are returned,
+    too.
+    """
+    x = floating(x)
+    kept = _axes_of(x, channel_axis, batch_axis)
+    return tensor_normalization(x, kept, beta, gamma, eps, output_stat)
+
+
+def group_normalization(
+    x: Operand,
+    beta: Operand | None,
+    gamma: Operand | None,
+    num_groups: int,
+    channel_axis: int = 1,
+    batch_axis: Axes = 0,
+    eps: float = 1e-5,
+    output_stat: bool = False,
+) -> Outputs:
+    """Normalise each group of neighbouring channels of each example.
+
+    ``beta`` and ``gamma`` broadcast to ``x``. With ``output_stat`` mean and variance are returned,
+    too, in the shape that they have with the channel axis divided into (groups, channels of a
+    group).
+    """
+    x = floating(x)
+    axis = normalize_axis(channel_axis, x.ndim)
+    channels = x.shape[axis]
+    if num_groups < 1 or channels % num_groups:
+        raise ShapeError(
+            f"group_normalization: {num_groups} groups do not divide the {channels} channels of "
+            f"the input of shape {x.shape}"
+        )
+    # Batch axes are counted in the input; those behind the channels move one further.
+    kept = [k + (k > axis) for k in _axes_of(x, axis, batch_axis)]
+
+    def divided(value: Operand | None) -> Variable | None:
+        if value is None:
+            return None
+        variable = floating(value)
+        if variable.ndim <= x.ndim - 1 - axis:
+            return variable  # it has no channel axis
+        place = variable.ndim - (x.ndim - axis)
+        length = variable.shape[place]
+        pair = (num_groups, length // num_groups) if length != 1 else (1, 1)
+        shape = (*variable.shape[:place], *pair, *variable.shape[place + 1 :])
+        return F.reshape(variable, shape)
+
+    shape = (*x.shape[:axis], num_groups, channels // num_groups, *x.shape[axis + 1 :])
+    y, mean, variance = _standardize(
+        F.reshape(x, shape), tuple(kept), divided(gamma), divided(beta), eps
+    )
+    y = F.reshape(y, x.shape)
+    return (y, mean, variance) if output_stat else y
+
+
+def weight_standardization(
+    w: Operand, channel_axis: int = 0, eps: float = 1e-5, output_stat: bool = False
+) -> Outputs:
+    """Normalise each output channel of a weight. With ``output_stat`` mean and variance, too."""
+    return tensor_normalization(w, channel_axis, None, None, eps, output_stat)
