@@ -180,14 +180,20 @@ def plan_products(equation: str, shapes: tuple[Shape, ...]) -> Plan:
 
 
 def _contraction(left: int, right: int, waiting: dict[int, str], output: str) -> Contraction:
-    first, second = waiting[left], waiting[right]
-    needed = set(output).union(*(t for n, t in waiting.items() if n not in (left, right)))
-    shared = "".join(letter for letter in first if letter in second and letter in needed)
-    rows = "".join(letter for letter in first if letter not in second)
-    columns = "".join(letter for letter in second if letter not in first)
-    if shared + columns + rows == output:
-        return Contraction(right, left, output)  # nothing to transpose afterwards
-    return Contraction(left, right, shared + rows + columns)
+    others = (term for n, term in waiting.items() if n not in (left, right))
+    needed = set(output).union(*others)
+    result = _product_letters(waiting[left], waiting[right], needed)
+    swapped = _product_letters(waiting[right], waiting[left], needed)
+    if swapped == output:
+        return Contraction(right, left, swapped)  # nothing to transpose afterwards
+    return Contraction(left, right, result)
+
+
+def _product_letters(first: str, second: str, needed: set[str]) -> str:
+    shared = [letter for letter in first if letter in second and letter in needed]
+    rows = [letter for letter in first if letter not in second]
+    columns = [letter for letter in second if letter not in first]
+    return "".join((*shared, *rows, *columns))
 
 
 # The operator ------------------------------------------------------------------------------------
@@ -281,6 +287,7 @@ SAMPLES: tuple[tuple[str, tuple[Shape, ...]], ...] = (
     ("...ij,...jk->...ik", ((1, 3, 4, 5), (2, 1, 5, 6))),
     ("i...j,...jk", ((4, 2, 3, 5), (2, 3, 5, 2))),
     ("ij,ij->", ((1, 3), (2, 1))),
+    ("ij,ji->ij", ((1, 2), (2, 1))),
     ("bjibw,zkjb->ikb", ((2, 3, 4, 2, 5), (2, 4, 3, 2))),
     ("zabc,aycd,daxe->be", ((1, 2, 3, 4), (2, 1, 4, 2), (2, 2, 1, 3))),
     ("ij,jk->ik", ((0, 3), (3, 2))),

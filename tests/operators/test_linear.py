@@ -249,7 +249,7 @@ def equations(draw: st.DrawFn) -> tuple[str, list[tuple[int, ...]]]:
     return f"{inputs}->{'...' if '...' in inputs else ''}{output}", shapes
 
 
-@settings(deadline=None, max_examples=120)
+@settings(deadline=None, max_examples=60)
 @given(equations())
 def test_einsum_is_numpys(case: tuple[str, list[tuple[int, ...]]]) -> None:
     equation, shapes = case
@@ -260,7 +260,7 @@ def test_einsum_is_numpys(case: tuple[str, list[tuple[int, ...]]]) -> None:
     np.testing.assert_allclose(y.d, expected, rtol=1e-10, atol=1e-12)
 
 
-@settings(deadline=None, max_examples=120)
+@settings(deadline=None, max_examples=60)
 @given(equations())
 def test_the_gradient_of_einsum_is_adjoint_to_it(case: tuple[str, list[tuple[int, ...]]]) -> None:
     equation, shapes = case
