@@ -12,7 +12,7 @@ import pytest
 
 from nnl_core import functions as F
 from nnl_core.graph.execute import forward_all
-from nnl_core.graph.modes import auto_forward
+from nnl_core.graph.modes import auto_forward, modes
 from nnl_core.graph.variable import Variable
 
 FILES = sorted((Path(__file__).parent / "data").glob("*.npz"))
@@ -24,7 +24,6 @@ NOT_YET = {
     "batch_det": "matrix decompositions",
     "batch_inv": "matrix decompositions",
     "batch_logdet": "matrix decompositions",
-    "batch_normalization": "normalization",
     "binary_connect_affine": "quantization",
     "binary_connect_convolution": "quantization",
     "binary_sigmoid": "quantization",
@@ -32,24 +31,16 @@ NOT_YET = {
     "binary_weight_affine": "quantization",
     "binary_weight_convolution": "quantization",
     "bit_shift": "integer arithmetic",
-    "clip_grad_by_norm": "normalization",
-    "clip_grad_by_value": "normalization",
     "deformable_convolution": "special convolutions",
     "dequantize_linear": "quantization",
     "fixed_point_quantize": "quantization",
-    "fused_batch_normalization": "normalization",
-    "group_normalization": "normalization",
     "gru": "recurrent layers",
     "inq_affine": "quantization",
     "inq_convolution": "quantization",
-    "instance_normalization": "normalization",
     "interpolate": "geometry and resampling",
-    "layer_normalization": "normalization",
     "lstm": "recurrent layers",
-    "mean_subtraction": "normalization",
     "min_max_quantize": "quantization",
     "mod2": "integer arithmetic",
-    "norm_normalization": "normalization",
     "pack_padded_sequence": "recurrent layers",
     "pad_packed_sequence": "recurrent layers",
     "pow2_quantize": "quantization",
@@ -59,15 +50,14 @@ NOT_YET = {
     "roi_align": "geometry and resampling",
     "searchsorted": "search in sorted arrays",
     "warp_by_flow": "geometry and resampling",
-    "weight_normalization": "normalization",
-    "weight_standardization": "normalization",
 }
-"""Recorded functions that NNL does not have, and why."""
+"""Recorded functions that NNL does not have yet, and the family they belong to."""
 
 SHAPE_FOLLOWS_DATA = {"bool_gather"}
 """Functions that read the mask when they are called, as it decides the shape."""
 
 WRONG_GRADIENT = {
+    "mean_subtraction": "nnabla leaves out that an element moves the mean of the others",
     "sort": "nnabla takes the gradient at the sorted positions, and must put it there; it also has "
     "one where only the positions are returned",
 }
@@ -75,6 +65,7 @@ WRONG_GRADIENT = {
 
 FORWARD_RTOL = 1e-5
 GRADIENT_RTOL = 1e-4
+GRADIENT_ATOL = 1e-5  # the tests' own go up to 0.03, as they compare with differences
 
 
 class Call(NamedTuple):
@@ -136,7 +127,8 @@ def run(call: Call, make: Callable[[np.ndarray, bool], Variable] = given) -> Res
     for variable, array in zip(variables, call.inputs, strict=True):
         if variable is not None and make is assigned_later:
             variable.d = array
-    forward_all(outputs)
+    if not modes.auto_forward:  # there, everything was computed as it was built
+        forward_all(outputs)
     values = [np.array(output.d) for output in outputs]
     for output, weight in zip(outputs, recorded(call, "gout"), strict=False):
         if output.need_grad:
@@ -175,7 +167,7 @@ def check_gradients(call: Call, result: Result) -> None:
                 gradient,
                 call.arrays[name],
                 rtol=GRADIENT_RTOL,
-                atol=call.meta["atol_b"],
+                atol=min(call.meta["atol_b"], GRADIENT_ATOL),
                 err_msg=name,
             )
 
