@@ -37,7 +37,6 @@ class FlatBlock:
             memory[start:stop].reshape(spec.shape)
             for (start, stop), spec in zip(self.places, specs, strict=True)
         ]
-        self._members: list[NdArray] = []
 
     def take(self, members: list[NdArray]) -> NdArray:
         """Return `storage` with what the members (of the block's specs, in order) hold now.
@@ -48,15 +47,14 @@ class FlatBlock:
         for member, home in zip(members, self._homes, strict=True):
             if member.read() is not home:
                 member.relocate(home)
-        self._members = members
         self.storage.touch()
         return self.storage
 
-    def publish(self) -> None:
-        """Record in every member that `storage` was written."""
+    def publish(self, members: list[NdArray]) -> None:
+        """Give the members what `storage` holds, wherever they were."""
         self.storage.read()
-        for member in self._members:
-            member.touch()
+        for member, home in zip(members, self._homes, strict=True):
+            member.adopt(home)
 
     def part(self, position: int) -> Array:
         """Return one place as an array of its member's shape, sharing memory."""
@@ -122,22 +120,25 @@ class FlatStorage:
 
     def collect_data(self) -> NdArray:
         """Return the flat data with what the parameters hold now."""
-        if self._version != Structure.version:  # else no parameter has another storage
-            self._members = [parameter.data for parameter in self.parameters.values()]
-            self._version = Structure.version
-        return self._data.take(self._members)
+        return self._data.take(self._data_members())
 
     def collect_gradients(self) -> NdArray:
         """Return the flat gradients with what the parameters' gradients hold now."""
         return self._grad.take([parameter.grad for parameter in self.parameters.values()])
 
     def publish_data(self) -> None:
-        """Record in every parameter that the flat data was written."""
-        self._data.publish()
+        """Give the parameters what the flat data holds."""
+        self._data.publish(self._data_members())
 
     def publish_gradients(self) -> None:
-        """Record in every parameter that the flat gradients were written."""
-        self._grad.publish()
+        """Give the parameters' gradients what the flat gradients hold."""
+        self._grad.publish([parameter.grad for parameter in self.parameters.values()])
+
+    def _data_members(self) -> list[NdArray]:
+        if self._version != Structure.version:  # else no parameter has got another storage
+            self._members = [parameter.data for parameter in self.parameters.values()]
+            self._version = Structure.version
+        return self._members
 
     def gradient_parts(self) -> Iterable[tuple[str, Array]]:
         """Yield each parameter's gradient as an array that shares memory with the block."""

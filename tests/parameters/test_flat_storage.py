@@ -74,6 +74,24 @@ def test_a_gradient_made_zero_is_zero_in_the_block():
     assert not storage.collect_gradients().read().any()
 
 
+def test_gradients_computed_in_the_block_count_even_after_they_were_made_zero():
+    parameters = make((3,))
+    storage = FlatStorage(parameters)
+    parameters["p0"].grad.zero()
+    storage.grad.d[...] = 6
+    storage.publish_gradients()
+    assert np.array_equal(parameters["p0"].g, [6, 6, 6])
+
+
+def test_publishing_reaches_what_another_storage_has_moved_away():
+    parameters = make((3,))
+    first = FlatStorage(parameters)
+    FlatStorage(parameters)
+    first.grad.d[...] = 6
+    first.publish_gradients()
+    assert np.array_equal(parameters["p0"].g, [6, 6, 6])
+
+
 def test_a_parameter_given_other_storage_is_moved_back():
     parameters = make((3,), (2,))
     storage = FlatStorage(parameters)
