@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from nnl_core.graph.operator import KernelSource, Sample, defop, lookup
     from nnl_core.graph.spec import Spec
     from nnl_core.graph.variable import Variable
-    from nnl_core.module import Module, Sequential
+    from nnl_core.module import Layer, Module, Sequential
     from nnl_core.parameters import (
         Parameter,
         clear_parameters,
@@ -46,7 +46,7 @@ _HOMES = {
     "nnl_core.graph.operator": ("KernelSource", "Sample", "defop", "lookup"),
     "nnl_core.graph.spec": ("Spec",),
     "nnl_core.graph.variable": ("Variable",),
-    "nnl_core.module": ("Module", "Sequential"),
+    "nnl_core.module": ("Layer", "Module", "Sequential"),
     "nnl_core.parameters": (
         "Parameter",
         "clear_parameters",
@@ -74,6 +74,7 @@ __all__ = [
     "F",
     "I",
     "KernelSource",
+    "Layer",
     "Module",
     "NdArray",
     "NnlError",

@@ -6,9 +6,8 @@ import numpy as np
 import pytest
 
 import nnl_core as nnl
-from nnl_core import PF, F, Module, Parameter, S, Sequential
+from nnl_core import PF, F, Layer, Module, Parameter, S, Sequential
 from nnl_core.errors import ParameterError
-from nnl_core.module import Layer
 
 
 class Affine(Module):
