@@ -291,7 +291,8 @@ class Session:
 
 
 _sessions: list[Session] = []
-_creation = threading.Lock()
+_creation = threading.RLock()
+_is_being_made = False
 
 
 def current_session() -> Session:
@@ -304,9 +305,19 @@ def current_session() -> Session:
 
 
 def _default_session() -> Session:
+    global _is_being_made
     with _creation:
         if not _sessions:
-            session = Session()
+            if _is_being_made:
+                raise PluginError(
+                    "there is no session yet while its plugins are loaded; use the one that "
+                    "nnl_on_session_start brings"
+                )
+            _is_being_made = True
+            try:
+                session = Session()
+            finally:
+                _is_being_made = False
             session.__enter__()
             atexit.register(session.__exit__, None, None, None)
         return _sessions[-1]

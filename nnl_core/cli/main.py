@@ -7,7 +7,6 @@ import contextlib
 import io
 import os
 import sys
-import traceback
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import ModuleType
@@ -45,6 +44,8 @@ def main(arguments: Sequence[str] | None = None, make_session: SessionFactory | 
         return 141
     except Exception as error:
         if show_traceback:
+            import traceback
+
             traceback.print_exc()
         text = " ".join(str(error).split()) if isinstance(error, NnlError) else describe(error)
         notes = "".join(f" ({note})" for note in getattr(error, "__notes__", ()))

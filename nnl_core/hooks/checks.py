@@ -31,12 +31,8 @@ def instantiate(found: object, name: str) -> object:
     plugin = found
     if inspect.isclass(found) and issubclass(found, Plugin):
         plugin = found()
-    elif not isinstance(found, Plugin | ModuleType):
+    elif not isinstance(found, Plugin):
         raise PluginLoadError(f"{found!r} is not a subclass of nnl_core.hooks.Plugin")
-    if isinstance(plugin, ModuleType):
-        if not implemented(plugin):
-            raise PluginLoadError("it defines no function named nnl_...")
-        return plugin
     own = getattr(plugin, "name", None)
     if own != name:
         raise PluginLoadError(f"its class is named {own!r}, but its entry point {name!r}")
@@ -45,6 +41,13 @@ def instantiate(found: object, name: str) -> object:
         raise PluginLoadError(f"requires must be a tuple of plugin names, not {requires!r}")
     check_api(getattr(plugin, "api", None))
     return plugin
+
+
+def functions(module: ModuleType) -> ModuleType:
+    """Return a module whose functions are hooks; PluginLoadError where it has none."""
+    if not implemented(module):
+        raise PluginLoadError("it defines no function named nnl_...")
+    return module
 
 
 def check_name(name: object) -> None:

@@ -6,7 +6,6 @@ import importlib.util
 import re
 import sys
 from collections.abc import Iterable
-from difflib import get_close_matches
 from pathlib import Path
 from types import ModuleType
 
@@ -77,6 +76,8 @@ def describe(error: BaseException) -> str:
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
     """Return ``"; did you mean 'x' or 'y'?"``, or nothing where no known name is near."""
+    from difflib import get_close_matches  # only errors need it
+
     by_lower = {entry.lower(): entry for entry in sorted(known, reverse=True)}
     near = [repr(by_lower[match]) for match in get_close_matches(name.lower(), by_lower)]
     return f"; did you mean {' or '.join(near)}?" if near else ""

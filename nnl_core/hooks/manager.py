@@ -214,7 +214,7 @@ class PluginManager(Components):
                 points = [
                     PluginEntry(
                         point.name,
-                        target=point.value,
+                        target=point.value.partition("[")[0].strip(),  # what follows are extras
                         distribution=name,
                         version=version,
                         summary=str(distribution.metadata.get("Summary") or ""),
@@ -254,24 +254,33 @@ class PluginManager(Components):
                 other = candidates.get(name)
                 if other is not None and other not in wanted and name not in self.selection.blocked:
                     wanted.append(other)
-        queue = list(active)
-        for name in queue:  # what active plugins require is active
-            required = candidates[name].requires if name in candidates else ()
-            queue += [other for other in required if other not in queue]
-        for entry in self.entries:
-            if entry.state == "available" and entry.name in queue:
-                entry.state = "active"
+        wanted += self._activate(active, wanted)
         wanted.sort(key=lambda entry: entry.state != "active")
-        for entry in wanted:
+        new = [entry for entry in wanted if entry.name in candidates]
+        for entry in new:
             self._attempt(entry, self._define_hooks)
         self._settle(wanted)
-        for entry in wanted:
+        for entry in new:
             self._attempt(entry, self._collect)
         self._settle(wanted)
         for entry in reversed(wanted):  # pluggy calls the last registered first
             self._attempt(entry, self._connect)
         self._compile()
         self._announce()
+
+    def _activate(self, names: Iterable[str], new: list[PluginEntry]) -> list[PluginEntry]:
+        """Make plugins and what they require active; return those that were loaded before."""
+        queue = list(names)
+        for name in queue:
+            entry = self.entry(name)
+            required = entry.requires if entry is not None else ()
+            queue += [other for other in required if other not in queue]
+        found = [
+            entry for entry in self.entries if entry.state == "available" and entry.name in queue
+        ]
+        for entry in found:
+            entry.state = "active"
+        return [entry for entry in found if entry not in new]
 
     def _attempt(self, entry: PluginEntry, step: Callable[[PluginEntry], None]) -> None:
         """Take one step with a plugin that is still whole; whatever it raises is its failure."""
@@ -321,9 +330,10 @@ class PluginManager(Components):
                 found = loading.resolve(entry.target, str(entry))
             finally:
                 entry.import_ms = (time.perf_counter() - start) * 1000
-        elif isinstance(found, Path):
-            found = loading.import_file(found)
-        entry.plugin = checks.instantiate(found, entry.name)
+        if isinstance(found, Path):
+            entry.plugin = checks.functions(loading.import_file(found))
+        else:
+            entry.plugin = checks.instantiate(found, entry.name)
         entry.hooks = checks.implemented(entry.plugin)
         entry.state = "available"
 

@@ -135,7 +135,8 @@ class CommandSpec(NamedTuple):
     """``nnl NAME``. ``target`` is a module with ``add_arguments(parser)`` and ``run(arguments,
     session) -> int``.
 
-    A ``tolerant`` command also runs where a required plugin is missing: it helps to find out why.
+    The session has been checked and entered. A ``tolerant`` command gets one that has not: it looks
+    at plugins from outside, broken ones included, or makes a session of its own.
     """
 
     name: str

@@ -85,6 +85,7 @@ BROKEN = {
     "no such class": ("class thePlugin: pass", "no attribute 'ThePlugin'; did you mean"),
     "not a plugin": ("class ThePlugin: pass", "is not a subclass of nnl_core.hooks.Plugin"),
     "a function": ("def ThePlugin(): pass", "is not a subclass of nnl_core.hooks.Plugin"),
+    "a module": ("", "is not a subclass of nnl_core.hooks.Plugin"),
     "a plugin of another name": (
         "from nnl_core.hooks import Plugin\nclass ThePlugin(Plugin): name = 'other'",
         "its class is named 'other', but its entry point 'bad'",
@@ -103,7 +104,8 @@ BROKEN = {
 
 @pytest.mark.parametrize(("source", "cause"), BROKEN.values(), ids=BROKEN)
 def test_a_module_that_breaks_is_reported_and_the_others_work(install, source, cause):
-    install("bad", source=source, version="0.3")
+    target = None if source else "nnl_bad_plugin"
+    install("bad", source=source, version="0.3", target=target)
     install("good", GOOD)
     manager, reports = load(named=("bad", "good"))
     assert states(manager) == {"bad": "failed", "good": "active"}
@@ -276,6 +278,11 @@ def test_entry_points_that_are_no_ini_file_are_reported(install):
     manager, reports = load()
     assert states(manager)["good"] == "available"
     assert len(reports) == 1
+
+
+def test_extras_of_an_entry_point_are_passed_over(install):
+    install("alpha", target="nnl_alpha_plugin:ThePlugin [fast]")
+    assert states(load()[0]) == {"alpha": "available"}
 
 
 def test_a_keyboard_interrupt_while_importing_is_not_swallowed(install):

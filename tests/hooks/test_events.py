@@ -244,6 +244,16 @@ def test_a_plugin_that_breaks_on_hearing_of_others_is_out_and_they_stay(install)
     assert "nnl_on_plugin_registered: ValueError: shy" in reports[0]
 
 
+def test_registering_a_plugin_activates_what_it_requires(nnl_manager):
+    heard: list[str] = []
+    nnl_manager.register(listener("base", heard, "nnl_on_step_end"), active=False)
+    top = listener("top", heard, "nnl_on_step_end")
+    type(top).requires = ("base",)
+    nnl_manager.register(top)
+    nnl_manager.events.step_end(None)
+    assert sorted(heard) == ["base", "top"]
+
+
 def test_a_name_can_be_registered_once(nnl_manager):
     nnl_manager.register(listener("x", []))
     with pytest.raises(PluginConflictError, match="'x' is already registered"):

@@ -65,6 +65,21 @@ def test_the_default_session_is_made_once_and_activates_nothing():
     assert python(code, NNL_PLUGINS="") == "['core']"
 
 
+def test_a_plugin_that_asks_for_the_session_it_is_loaded_for_fails(install, site):
+    install(
+        "eager",
+        source="from nnl_core.session import current_session\ncurrent_session()\n",
+    )
+    code = (
+        "import warnings\n"
+        "warnings.simplefilter('ignore')\n"
+        "from nnl_core.session import current_session\n"
+        "print(current_session().manager.entry('eager').cause)"
+    )
+    paths = f"import sys; sys.path.insert(0, {str(site)!r})\n"
+    assert "there is no session yet" in python(paths + code, NNL_PLUGINS="eager")
+
+
 def test_threads_share_the_default_session():
     with Session(environment={}, discover=False) as session:
         found = []
