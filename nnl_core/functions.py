@@ -6,6 +6,7 @@ from nnl_core.operators.activation import *
 from nnl_core.operators.arithmetic import *
 from nnl_core.operators.array import *
 from nnl_core.operators.attention import *
+from nnl_core.operators.clipping import *
 from nnl_core.operators.convolution import *
 from nnl_core.operators.cross_entropy import *
 from nnl_core.operators.diagonal import *
@@ -28,6 +29,7 @@ from nnl_core.operators.rectifiers import *
 from nnl_core.operators.reduction import *
 from nnl_core.operators.scan import *
 from nnl_core.operators.scattering import *
+from nnl_core.operators.searching import *
 from nnl_core.operators.softmax import *
 from nnl_core.operators.sorting import *
 from nnl_core.operators.spread import *

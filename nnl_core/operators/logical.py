@@ -8,15 +8,12 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from nnl_core import functions as F
-from nnl_core.errors import OperatorError
 from nnl_core.graph.operator import Array, Operator, Sample, defop
 from nnl_core.graph.spec import Spec, elementwise_spec, promote, promote_scalar
 from nnl_core.graph.variable import Operand, Variable
 from nnl_core.operators.arithmetic import is_number, same_dtype, unbroadcast
 
 __all__ = [
-    "clip",
-    "clip_by_value",
     "equal",
     "equal_scalar",
     "greater",
@@ -364,22 +361,6 @@ def maximum_scalar(x: Operand, val: float = 1.0) -> Variable:
 def minimum_scalar(x: Operand, val: float = 1.0) -> Variable:
     """The smaller of each element and a number; NaN stays NaN. No gradient where they are equal."""
     return minimum_scalar_operator(x, val=plain(val))
-
-
-def clip_by_value(x: Operand, min: Operand, max: Operand) -> Variable:
-    """Bring ``x`` between ``min`` and ``max``, each a number or what broadcasts; NaN stays NaN.
-
-    No gradient reaches ``x`` where it is at a bound or beyond; variable bounds get it there.
-    """
-    return minimum2(maximum2(x, min), max)
-
-
-def clip(x: Operand, min: Operand | None = None, max: Operand | None = None) -> Variable:
-    """Bring ``x`` above ``min`` and below ``max``, as `clip_by_value`; ``None`` is no bound."""
-    if min is None and max is None:
-        raise OperatorError("clip needs min, max, or both")
-    bounded = x if min is None else maximum2(x, min)
-    return bounded if max is None else minimum2(bounded, max)
 
 
 # What is not a finite number ---------------------------------------------------------------------

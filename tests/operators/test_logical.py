@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nnl_core import functions as F
-from nnl_core.errors import OperatorError, ShapeError
+from nnl_core.errors import ShapeError
 from nnl_core.graph.autodiff import grad
 from nnl_core.graph.variable import Variable
 from nnl_core.testing.operators import check_operator, operators
@@ -176,29 +176,6 @@ def test_a_bound_does_not_widen_the_dtype():
     assert F.maximum_scalar(leaf([1.0], np.float16), 0.3).dtype == np.float16
     assert F.maximum2(Variable.from_numpy_array(np.array([1, 4])), 2).d.tolist() == [2, 4]
     assert F.minimum_scalar(Variable.from_numpy_array(np.array([1])), 0.5).dtype == np.float32
-
-
-def test_clipping_keeps_values_and_gradients_between_the_bounds():
-    x = leaf([-3.0, -1.0, 0.5, 1.0, 4.0, NAN])
-    y = F.clip_by_value(x, -1, 1)
-    np.testing.assert_array_equal(y.d, [-1.0, -1.0, 0.5, 1.0, 1.0, NAN])
-    assert slopes(y, x)[0][:5] == [0.0, 0.0, 1.0, 0.0, 0.0]
-
-
-def test_bounds_may_be_variables_and_get_the_gradient_where_they_hold():
-    x, low, high = leaf([-3.0, 0.5, 4.0]), leaf([-1.0] * 3), leaf(2.0)
-    y = F.clip_by_value(x, low, high)
-    assert y.d.tolist() == [-1.0, 0.5, 2.0]
-    assert slopes(y, x, low, high) == [[0.0, 1.0, 0.0], [1.0, 0.0, 0.0], 1.0]
-
-
-def test_clip_takes_either_bound_or_both():
-    x = leaf([-3.0, 0.5, 4.0])
-    assert F.clip(x, min=0).d.tolist() == [0.0, 0.5, 4.0]
-    assert F.clip(x, max=0).d.tolist() == [-3.0, 0.0, 0.0]
-    assert F.clip(x, -1, 1).d.tolist() == [-1.0, 0.5, 1.0]
-    with pytest.raises(OperatorError, match="min, max"):
-        F.clip(x)
 
 
 # Where -------------------------------------------------------------------------------------------
