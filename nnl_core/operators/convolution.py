@@ -375,7 +375,7 @@ def _prepare(
     if x.ndim - axis < 1:
         raise ShapeError(f"base_axis {base_axis} leaves no channel axis in {x.shape}")
     if axis != 1:
-        x = F.reshape(x, (math.prod(batch), *x.shape[axis:]))
+        x = F.reshape(x, (-1, *x.shape[axis:]))
     if channel_last:
         x, weight = (F.transpose(v, (0, v.ndim - 1, *range(1, v.ndim - 1))) for v in (x, weight))
     return x, weight, batch
@@ -384,7 +384,11 @@ def _prepare(
 def _finish(y: Variable, batch: tuple[int, ...], channel_last: bool) -> Variable:
     if channel_last:
         y = F.transpose(y, (0, *range(2, y.ndim), 1))
-    return y if len(batch) == 1 else F.reshape(y, (*batch, *y.shape[1:]))
+    if len(batch) == 1:
+        return y
+    first = (-1,) if batch and y.size else batch[:1]  # so that the data may change its length
+    result: Variable = F.reshape(y, (*first, *batch[1:], *y.shape[1:]))
+    return result
 
 
 def _options(count: int, pad: Pad, stride: PerAxis, dilation: PerAxis) -> dict[str, Any]:

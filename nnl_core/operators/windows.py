@@ -69,13 +69,15 @@ def trailing(slices: Iterable[slice]) -> tuple[Any, ...]:
 
 def padded(x: Array, pad: Sequence[tuple[int, int]], value: float = 0) -> Array:
     """Pad the last axes with ``value``; a negative length crops."""
-    inner = tuple(
-        slice(max(0, -before), x.shape[axis - len(pad)] - max(0, -after))
-        for axis, (before, after) in enumerate(pad)
-    )
-    grown = [(max(0, before), max(0, after)) for before, after in pad]
-    leading = [(0, 0)] * (x.ndim - len(pad))
-    return np.pad(x[trailing(inner)], [*leading, *grown], constant_values=value)
+    first = x.ndim - len(pad)
+    widths = [(0, 0)] * first + [(max(0, before), max(0, after)) for before, after in pad]
+    grown = np.pad(x, widths, constant_values=value)
+    return grown[
+        trailing(
+            slice(max(0, -before), grown.shape[axis] - max(0, -after))
+            for axis, (before, after) in enumerate(pad, start=first)
+        )
+    ]
 
 
 def sliding(

@@ -14,7 +14,7 @@ import numpy as np
 from nnl_core.graph.operator import Array
 from nnl_core.operators import convolution as family
 from nnl_core.operators.dtypes import wide
-from nnl_core.operators.windows import Lengths, Pairs, taps
+from nnl_core.operators.windows import Lengths, Pairs, placements, span, taps
 
 COLUMN_BYTES = 1 << 20  # columns of a block: what a second-level cache holds
 SHORT_ROW = 16  # places below which copying row by row costs more than transposing
@@ -150,12 +150,7 @@ def _convolution(
 ) -> Array:
     kernel = weight.shape[2:]
     if out is None:
-        places = [
-            (n + before + after - (k - 1) * d - 1) // s + 1
-            for n, k, s, d, (before, after) in zip(
-                x.shape[2:], kernel, stride, dilation, pad, strict=True
-            )
-        ]
+        places = placements(x.shape[2:], span(kernel, dilation), stride, pad)
         out = np.empty((x.shape[0], weight.shape[0], *places), x.dtype)
     weights = _weights(weight, group)
     shift = None if bias is None else bias.reshape(-1, *(1,) * (len(kernel) + 1))
@@ -196,9 +191,9 @@ def _data_gradient(
     kernel = weight.shape[2:]
     if out is None:
         spatial = [
-            (n - 1) * s + (k - 1) * d + 1 - before - after
-            for n, k, s, d, (before, after) in zip(
-                dy.shape[2:], kernel, stride, dilation, pad, strict=True
+            (n - 1) * s + covered - before - after
+            for n, s, covered, (before, after) in zip(
+                dy.shape[2:], stride, span(kernel, dilation), pad, strict=True
             )
         ]
         out = np.empty((dy.shape[0], weight.shape[1] * group, *spatial), dy.dtype)
