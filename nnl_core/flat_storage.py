@@ -84,8 +84,8 @@ class FlatStorage:
         self.segments: dict[str, tuple[int, int]] = dict(
             zip(parameters, self._data.places, strict=True)
         )
-        self._data_variable = _variable_of(self._data.storage)
-        self._grad_variable = _variable_of(self._grad.storage)
+        self._data_variable = Variable.on(self._data.storage)
+        self._grad_variable = Variable.on(self._grad.storage)
         self._members: list[NdArray] = []
         self._version = -1
         self.collect_data()
@@ -144,12 +144,6 @@ class FlatStorage:
         """Yield each parameter's gradient as an array that shares memory with the block."""
         for position, name in enumerate(self.parameters):
             yield name, self._grad.part(position)
-
-
-def _variable_of(storage: NdArray) -> Variable:
-    variable = Variable(storage.shape, dtype=storage.dtype)
-    variable.data = storage
-    return variable
 
 
 def _aligned_zeros(length: int, dtype: np.dtype) -> Array:

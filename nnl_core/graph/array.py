@@ -302,12 +302,11 @@ class NdArray:
         return NdArray.from_numpy_array(self.read().astype(dtype))
 
     def relocate(self, array: npt.NDArray[Any]) -> None:
-        """Move the elements into ``array`` (a slice of a larger block) and stay there."""
-        if self.has_value:
-            np.copyto(array, self.read())
-        else:
-            array.fill(0)
-            self.state = State.READY
+        """Move the elements into ``array`` (a slice of a larger block) and stay there.
+
+        Raises `ClearedError` where they were released.
+        """
+        np.copyto(array, self.read())
         self._host = array
         self._host_fresh, self._buffer_fresh = True, False
 

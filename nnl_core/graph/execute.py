@@ -127,8 +127,7 @@ class BackwardPlan(BoundProgram):
         forward_nodes = set(order)
         self.seed = NdArray(root.spec)
         self.flow: list[tuple[Node, list[Variable | None], tuple[Any, ...]]] = []
-        start = Variable(root.shape, dtype=root.dtype)
-        start._storage = self.seed
+        start = Variable.on(self.seed)
         with auto_forward(False):
             table = gradient_table(
                 (root,),

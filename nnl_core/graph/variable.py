@@ -77,8 +77,7 @@ class Variable:
 
     @classmethod
     def _of_node(cls, node: Node, index: int) -> Variable:
-        variable = Variable.__new__(Variable)
-        variable._setup(node.storages[index])
+        variable = cls.on(node.storages[index])
         variable.parent, variable._index = node, index
         return variable
 
@@ -92,6 +91,13 @@ class Variable:
         variable._storage = array
         if grad is not None:
             variable.g = grad
+        return variable
+
+    @classmethod
+    def on(cls, storage: NdArray, need_grad: bool | None = None) -> Variable:
+        """Make a leaf whose elements are in an existing storage."""
+        variable = Variable.__new__(Variable)
+        variable._setup(storage, need_grad)
         return variable
 
     @classmethod
@@ -279,10 +285,8 @@ class Variable:
 
     def get_unlinked_variable(self, need_grad: bool | None = None) -> Variable:
         """Return a leaf that shares data and gradient with this variable, without its history."""
-        variable = Variable.__new__(Variable)
-        variable._setup(self._data)
+        variable = self.on(self._data, self.need_grad if need_grad is None else need_grad)
         variable._grad = self.grad
-        variable._need_grad = self.need_grad if need_grad is None else need_grad
         variable.name = self.name
         return variable
 

@@ -118,7 +118,7 @@ class FlatGroup:
         solver = self.solver
         parameter = _as(self.storage.data, self.dtype)
         gradient = _as(gradient, self.dtype)
-        states = {name: _leaf(block) for name, block in self.states.items()}
+        states = {name: Variable.on(block) for name, block in self.states.items()}
         if solver.per_parameter:
             new, new_states = self._parameter_by_parameter(parameter, gradient, states)
         else:
@@ -157,9 +157,3 @@ class FlatGroup:
 
 def _as(variable: Variable, dtype: np.dtype) -> Variable:
     return variable if variable.dtype == dtype else F.cast(variable, dtype)
-
-
-def _leaf(storage: NdArray) -> Variable:
-    variable = Variable(storage.shape, dtype=storage.dtype)
-    variable.data = storage
-    return variable
