@@ -14,7 +14,7 @@ import numpy as np
 
 from nnl_core import functions as F
 from nnl_core.errors import OperatorError
-from nnl_core.graph.operator import Array, Sample, defop
+from nnl_core.graph.operator import Array, Sample, defop, lookup
 from nnl_core.graph.variable import Operand, Variable
 from nnl_core.operators.dtypes import floating, single_precision
 from nnl_core.operators.samples import signed_points, unary_samples
@@ -240,6 +240,25 @@ def gelu_vjp(g: Any, y: Any, x: Any) -> tuple[Any, ...]:
     return (F.chain_rule(g, (t + 1) * 0.5 + x * (1 - t * t) * inner * 0.5),)
 
 
+@defop("nnl::exact_gelu", save=("x",))
+@single_precision
+def exact_gelu_operator(x: Array) -> Array:
+    """``x / 2 (1 + erf(x / sqrt(2)))``."""
+    return 0.5 * x * (1 + lookup("nnl::erf").reference(x * math.sqrt(0.5)))
+
+
+exact_gelu_operator.elementwise("0.5f * x * (1.0f + erff(0.7071067812f * x))")
+exact_gelu_operator.samples(unary_samples)
+
+
+@exact_gelu_operator.vjp
+def exact_gelu_vjp(g: Any, y: Any, x: Any) -> tuple[Any, ...]:
+    """``g (P + x p)`` for the standard normal distribution function ``P`` and its density ``p``."""
+    below = (F.erf(x * math.sqrt(0.5)) + 1) * 0.5
+    density = F.exp(x * x * -0.5) * (1 / math.sqrt(2 * math.pi))
+    return (F.chain_rule(g, below + x * density),)
+
+
 def gelu(x: Operand, *, approximate: str = "tanh") -> Variable:
     """``x`` times the standard normal distribution function at ``x``.
 
@@ -250,7 +269,7 @@ def gelu(x: Operand, *, approximate: str = "tanh") -> Variable:
     if approximate == "tanh":
         return gelu_operator(x)
     if approximate == "none":
-        return x * (F.erf(x * math.sqrt(0.5)) + 1) * 0.5
+        return exact_gelu_operator(x)
     raise OperatorError(f"gelu: approximate is {approximate!r}; it may be 'tanh' or 'none'")
 
 
