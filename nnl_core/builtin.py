@@ -16,6 +16,7 @@ from nnl_core.hooks import (
     InitializerSpec,
     LayerSpec,
     MetricSpec,
+    OperatorSet,
     Plugin,
     ScheduleSpec,
     SolverSpec,
@@ -44,6 +45,8 @@ PLUGINS = (  # name, target, summary
         "a bar with loss, metrics, speed and time left",
     ),
 )
+
+OPERATORS = (OperatorSet("nnl", "nnl_core.functions", "the operators of the core"),)
 
 BACKENDS = (
     BackendSpec(
@@ -144,6 +147,10 @@ class CorePlugin(Plugin):
     """The core's components, and its answers where no other plugin has one."""
 
     name = "core"
+
+    def nnl_operators(self) -> Iterable[OperatorSet]:
+        """Contribute the core's operators."""
+        return OPERATORS
 
     def nnl_backends(self) -> Iterable[BackendSpec]:
         """Contribute the core's backends."""

@@ -101,7 +101,7 @@ class Variable:
         return variable
 
     @classmethod
-    def constant(cls, value: npt.ArrayLike) -> Variable:
+    def constant(cls, value: npt.ArrayLike | Spec) -> Variable:
         """Make a leaf that never changes, so that programs may compute with it beforehand."""
         if isinstance(value, Spec):
             raise OperatorError(

@@ -1,4 +1,4 @@
-"""What passes do to graphs, shown on instruction lists; that results stay the same; memory plans."""
+"""What passes do to graphs; that results stay the same; that memory plans hold."""
 
 from __future__ import annotations
 
