@@ -48,7 +48,6 @@ NOT_YET = {
     "quantize_linear": "quantization",
     "rnn": "recurrent layers",
     "roi_align": "geometry and resampling",
-    "searchsorted": "search in sorted arrays",
     "warp_by_flow": "geometry and resampling",
 }
 """Recorded functions that NNL does not have yet, and the family they belong to."""
