@@ -16,7 +16,7 @@ MANY = 8  # repetitions of one position from which runs of equal positions are s
 
 
 def sum_rows(rows: Array, positions: Array, result: Array) -> None:
-    """Do ``result[positions[i]] += rows[i]``, in order where positions repeat.
+    """Do ``result[positions[i]] += rows[i]``, in an order that the positions alone decide.
 
     ``rows`` is (count, width), ``positions`` (count,), ``result`` (length, width). NumPy adds one
     number at a time; here whole rows are, or for many repetitions whole runs.
