@@ -12,7 +12,7 @@ from nnl_core import functions as F
 from nnl_core.errors import OperatorError, ShapeError
 from nnl_core.graph.node import add_effects
 from nnl_core.graph.operator import Array, Sample, defop
-from nnl_core.graph.spec import Spec, broadcast_shapes, normalize_axes, normalize_axis, promote
+from nnl_core.graph.spec import Spec, normalize_axes, normalize_axis, promote
 from nnl_core.graph.variable import Operand, Variable
 from nnl_core.operators.arithmetic import cast, unbroadcast
 from nnl_core.operators.dtypes import floating, wide
@@ -98,7 +98,8 @@ def normalize_infer(
 ) -> Spec:
     """That of ``x``."""
     for name, spec in (("mean", mean), ("variance", variance), ("gamma", gamma), ("beta", beta)):
-        if broadcast_shapes(spec.shape, x.shape) != x.shape:
+        ends = zip(reversed(spec.shape), reversed(x.shape), strict=False)
+        if spec.ndim > x.ndim or any(n not in (1, m) for n, m in ends):
             raise ShapeError(f"{name} of shape {spec.shape} does not broadcast to {x.shape}")
     return x.with_dtype(promote(x.dtype, mean.dtype, variance.dtype, gamma.dtype, beta.dtype))
 
