@@ -355,17 +355,16 @@ def lookup(name: str) -> Operator:
     """
     operator = _registry.get(name)
     if operator is None:
+        from nnl_core.hooks.loading import did_you_mean
         from nnl_core.session import current_session
 
         namespace = name.partition("::")[0]
         current_session().load_operators(namespace)
         operator = _registry.get(name)
         if operator is None:
-            close = [known for known in sorted(_registry) if known.startswith(namespace + "::")]
-            raise OperatorError(
-                f"no operator is named {name!r}; {namespace!r} defines "
-                f"{', '.join(close) if close else 'none'}"
-            )
+            known = [known for known in sorted(_registry) if known.startswith(f"{namespace}::")]
+            advice = did_you_mean(name, known) if known else f"; no plugin defines {namespace}::"
+            raise OperatorError(f"no operator is named {name!r}{advice}")
     return operator
 
 

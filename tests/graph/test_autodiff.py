@@ -319,3 +319,20 @@ def test_a_dynamic_graph_is_freed_without_the_garbage_collector():
         assert node() is None
     finally:
         gc.enable()
+
+
+@pytest.mark.parametrize(
+    ("name", "advice"), [("nnl::rulu", "relu"), ("nowhere::relu", "no plugin defines nowhere::")]
+)
+def test_an_unknown_operator_is_answered_with_advice(name, advice):
+    with pytest.raises(OperatorError, match=advice):
+        nnl.lookup(name)
+
+
+def test_looking_up_a_core_operator_needs_no_import_before():
+    import subprocess
+    import sys
+
+    code = "import nnl_core; print(nnl_core.lookup('nnl::tanh'))"
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert result.stdout.strip() == "nnl::tanh"
