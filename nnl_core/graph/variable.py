@@ -434,7 +434,7 @@ class Variable:
         return self.shape[0]
 
     def __iter__(self) -> Any:
-        return (self[index] for index in range(len(self)))
+        return iter(functions().split(self) if len(self) else ())
 
     def __bool__(self) -> bool:
         if self.size != 1:
