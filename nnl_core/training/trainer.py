@@ -29,10 +29,10 @@ from nnl_core.hooks import (
 from nnl_core.hooks.loading import describe
 from nnl_core.random import seed as set_seed
 from nnl_core.session import Session, current_session
+from nnl_core.solvers.step import CompiledStep, compile_step
 from nnl_core.training.evaluator import Evaluator, feed
 from nnl_core.training.model import Model, Network
 from nnl_core.training.state import TrainResult, TrainState
-from nnl_core.training.step import PlainStep
 
 if TYPE_CHECKING:
     from nnl_core.graph.program import NodeProfile
@@ -91,7 +91,7 @@ class Trainer:
         self._weight_decay = weight_decay
         self._clip_grad_norm = clip_grad_norm
         self._stop: str | None = None
-        self._steps: dict[int, tuple[Network, PlainStep]] = {}
+        self._steps: dict[int, tuple[Network, CompiledStep]] = {}
         set_seed(seed)
         network = self._step(self.iterator.batch_size)[0]
         self._metrics = model.new_metrics(network)
@@ -216,17 +216,20 @@ class Trainer:
             if self._stop is not None:
                 break
 
-    def _run_step(self) -> Callable[[PlainStep, Batch], None]:
+    def _run_step(self) -> Callable[[CompiledStep, Batch], None]:
         """Return what runs one step: one program, or two where a plugin comes between them."""
         events = self.session.events
         if events.gradients_ready or events.reduce_gradients or events.update_start:
             return self._run_in_parts
         return lambda program, batch: program.run()
 
-    def _run_in_parts(self, program: PlainStep, batch: Batch) -> None:
+    def _run_in_parts(self, program: CompiledStep, batch: Batch) -> None:
         events, step = self.session.events, self.state.step
         program.compute_gradients()
-        gradients = self._gradients()
+        storages = [group.storage for group in self.solver.flat_groups]
+        buffers = [storage.grad.data.read() for storage in storages]
+        by_name = {name: part for storage in storages for name, part in storage.gradient_parts()}
+        gradients = GradientSet(buffers, by_name)
         if events.gradients_ready is not None:
             ids = batch.ids.tolist()
             events.gradients_ready(GradientsReady(self, step, gradients, ids))
@@ -234,17 +237,11 @@ class Trainer:
             events.reduce_gradients(gradients)
         if events.update_start is not None:
             events.update_start(UpdateStart(self, step, gradients))
+        for storage in storages:
+            storage.grad.data.touch()  # what plugins wrote is to be used where the update runs
         program.update()
 
-    def _gradients(self) -> GradientSet:
-        by_name = {
-            name: parameter.g
-            for name, parameter in self.model.parameters.items()
-            if parameter.need_grad
-        }
-        return GradientSet(list(by_name.values()), by_name)
-
-    def _step(self, batch_size: int) -> tuple[Network, PlainStep]:
+    def _step(self, batch_size: int) -> tuple[Network, CompiledStep]:
         """Return the network and the compiled step for batches of a size."""
         if batch_size not in self._steps:
             network = self.model.build(self.iterator.source.fields, batch_size, training=True)
@@ -260,8 +257,12 @@ class Trainer:
                 if not trainable:
                     raise ModelError(f"model {self.model.name!r} has no parameters to train")
                 self.solver.set_parameters(trainable)
-            step = PlainStep(
-                loss, self.solver, self._weight_decay, self._clip_grad_norm, list(measured.values())
+            step = compile_step(
+                loss,
+                self.solver,
+                weight_decay=self._weight_decay,
+                clip_grad_norm=self._clip_grad_norm,
+                outputs=list(measured.values()),
             )
             self._steps[batch_size] = network, step
         return self._steps[batch_size]
