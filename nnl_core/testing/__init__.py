@@ -6,12 +6,10 @@ Its pytest plugin is active wherever nnl-core is installed; see `nnl_core.testin
 from __future__ import annotations
 
 import importlib
-import sys
-from types import ModuleType
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from nnl_core.testing.operators import OperatorCheckError, check_operator, operators
+    from nnl_core.testing.operator_checks import OperatorCheckError, check_operator, operators
     from nnl_core.testing.plugins import (
         HookRecorder,
         Outcome,
@@ -21,7 +19,7 @@ if TYPE_CHECKING:
         run_nnl,
     )
 
-_OPERATORS = ("OperatorCheckError", "check_operator", "operators")
+_OPERATOR_CHECKS = ("OperatorCheckError", "check_operator", "operators")
 
 __all__ = [
     "HookRecorder",
@@ -36,22 +34,10 @@ __all__ = [
 ]
 
 
-class _Kit(ModuleType):
-    """Keeps ``operators`` the function, whoever has imported the module of that name."""
-
-    def __setattr__(self, name: str, value: object) -> None:
-        if name == "operators" and isinstance(value, ModuleType):
-            value = value.operators
-        super().__setattr__(name, value)
-
-
-sys.modules[__name__].__class__ = _Kit
-
-
 def __getattr__(name: str) -> object:
     if name not in __all__:
         raise AttributeError(f"module 'nnl_core.testing' has no attribute {name!r}")
-    home = "operators" if name in _OPERATORS else "plugins"
+    home = "operator_checks" if name in _OPERATOR_CHECKS else "plugins"
     value = getattr(importlib.import_module(f"nnl_core.testing.{home}"), name)
     globals()[name] = value
     return value

@@ -13,7 +13,7 @@ from nnl_core.graph.autodiff import grad
 from nnl_core.graph.modes import auto_forward
 from nnl_core.graph.operator import Operator
 from nnl_core.graph.variable import Variable
-from nnl_core.testing.operators import check_operator, operators
+from nnl_core.testing import check_operator, operators
 
 MODULES = {"array", "diagonal", "joining", "padding"}
 FAMILY = [op for op in operators("nnl") if op.module.rpartition(".")[2] in MODULES]

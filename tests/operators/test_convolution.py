@@ -19,7 +19,7 @@ from nnl_core.graph.spec import Spec
 from nnl_core.graph.variable import Variable
 from nnl_core.operators.convolution import exact_pad
 from nnl_core.operators.windows import placements, span
-from nnl_core.testing.operators import check_operator
+from nnl_core.testing import check_operator
 
 NAMES = ("convolution", "convolution_data_gradient", "convolution_weight_gradient")
 CONVOLUTION, DATA, WEIGHT = (lookup(f"nnl::{name}") for name in NAMES)

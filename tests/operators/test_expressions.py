@@ -9,8 +9,8 @@ import pytest
 
 from nnl_core.graph.operator import Array, Operator, Sample
 from nnl_core.graph.spec import Spec
+from nnl_core.testing import operators
 from nnl_core.testing.expressions import ExpressionCase, c_compiler, compile_expressions
-from nnl_core.testing.operators import operators
 
 COMPILER = c_compiler()
 pytestmark = pytest.mark.skipif(COMPILER is None, reason="there is no C compiler")

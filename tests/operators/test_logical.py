@@ -13,7 +13,7 @@ from nnl_core import functions as F
 from nnl_core.errors import ShapeError
 from nnl_core.graph.autodiff import grad
 from nnl_core.graph.variable import Variable
-from nnl_core.testing.operators import check_operator, operators
+from nnl_core.testing import check_operator, operators
 
 FAMILY = [op for op in operators("nnl") if op.module == "nnl_core.operators.logical"]
 COMPARISONS = {

@@ -16,7 +16,7 @@ from nnl_core.graph.autodiff import grad
 from nnl_core.graph.modes import auto_forward
 from nnl_core.graph.operator import Operator
 from nnl_core.graph.variable import Variable
-from nnl_core.testing.operators import check_operator, operators
+from nnl_core.testing import check_operator, operators
 
 MODULES = {"loss", "cross_entropy"}
 FAMILY = [op for op in operators("nnl") if op.module.rpartition(".")[2] in MODULES]

@@ -16,7 +16,7 @@ from nnl_core.graph.autodiff import grad
 from nnl_core.graph.modes import auto_forward
 from nnl_core.graph.operator import Operator, lookup
 from nnl_core.graph.variable import Variable
-from nnl_core.testing.operators import check_operator, operators
+from nnl_core.testing import check_operator, operators
 
 MODULES = {"normalization", "gradient_clipping"}
 FAMILY = [op for op in operators("nnl") if op.module.rpartition(".")[2] in MODULES]

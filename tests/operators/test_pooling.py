@@ -18,7 +18,7 @@ from nnl_core.graph.autodiff import grad
 from nnl_core.graph.operator import Operator, lookup
 from nnl_core.graph.variable import Variable
 from nnl_core.operators.pooling import BORDERS, pooled
-from nnl_core.testing.operators import check_operator, operators
+from nnl_core.testing import check_operator, operators
 
 FAMILY = [op for op in operators("nnl") if op.module.endswith(".pooling")]
 

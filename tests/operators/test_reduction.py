@@ -14,7 +14,7 @@ from nnl_core import functions as F
 from nnl_core.errors import OperatorError, ShapeError
 from nnl_core.graph.autodiff import grad
 from nnl_core.graph.variable import Variable
-from nnl_core.testing.operators import check_operator, operators
+from nnl_core.testing import check_operator, operators
 
 MODULES = {"reduction", "spread", "scan"}
 FAMILY = [op for op in operators("nnl") if op.module.rpartition(".")[2] in MODULES]

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from nnl_core import functions as F
 from nnl_core.errors import ShapeError
-from nnl_core.testing.operators import check_operator
+from nnl_core.testing import check_operator
 
 NUMBERS = st.lists(st.integers(-5, 5), min_size=1, max_size=8)
 

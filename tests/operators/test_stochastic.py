@@ -17,7 +17,7 @@ from nnl_core.graph.execute import forward_all
 from nnl_core.graph.modes import auto_forward, recompute
 from nnl_core.graph.operator import Operator
 from nnl_core.graph.variable import Variable
-from nnl_core.testing.operators import check_operator, operators
+from nnl_core.testing import check_operator, operators
 
 FAMILY = [op for op in operators("nnl") if op.module.endswith(".stochastic")]
 

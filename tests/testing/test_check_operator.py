@@ -14,8 +14,8 @@ from nnl_core.cpu.backend import NumpyBackend
 from nnl_core.errors import OperatorError
 from nnl_core.graph import operator as operator_module
 from nnl_core.graph.operator import KernelSource, Operator, Sample, defop
+from nnl_core.testing import OperatorCheckError, check_operator, operators
 from nnl_core.testing.expressions import c_compiler
-from nnl_core.testing.operators import OperatorCheckError, check_operator, operators
 
 
 @pytest.fixture(autouse=True)
