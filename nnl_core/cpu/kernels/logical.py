@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from nnl_core.cpu.kernels.select import choose
 from nnl_core.graph.operator import Array, lookup
 from nnl_core.graph.spec import promote_scalar
 
@@ -54,3 +55,19 @@ def _bounded(ufunc: np.ufunc) -> Any:
 
 lookup("nnl::maximum_scalar").kernel("numpy", _bounded(np.maximum))
 lookup("nnl::minimum_scalar").kernel("numpy", _bounded(np.minimum))
+
+
+def _where(condition: Array, x_true: Array, x_false: Array, *, out: Array | None) -> Array:
+    if x_true.dtype != x_false.dtype or x_true.dtype.kind != "f":
+        chosen = np.where(condition != 0, x_true, x_false)
+        if out is None:
+            return chosen
+        np.copyto(out, chosen)
+        return out
+    mask = condition if condition.dtype == bool else np.not_equal(condition, 0)
+    if not mask.shape == x_true.shape == x_false.shape:
+        mask, x_true, x_false = np.broadcast_arrays(mask, x_true, x_false)
+    return choose(mask, x_true, x_false, out)
+
+
+lookup("nnl::where").kernel("numpy", _where)
