@@ -6,6 +6,7 @@ Columns are made for a few examples at a time, so that they stay in the cache. P
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Iterator
 
@@ -27,30 +28,43 @@ class _Geometry:
 
     def __init__(
         self,
-        x: Array,
-        dy: Array,
+        shape: tuple[int, ...],
+        outer: tuple[int, ...],
+        dtype: np.dtype,
         kernel: Lengths,
         stride: Lengths,
         pad: Pairs,
         dilation: Lengths,
         group: int,
+        column_bytes: int,
+        short_row: int,
     ) -> None:
-        self.batch, self.channels = x.shape[:2]
-        self.maps, self.places = dy.shape[1], dy.shape[2:]
-        self.group, self.dtype = group, wide(x[:0]).dtype
-        example = self.channels * math.prod(kernel) * math.prod(self.places) * self.dtype.itemsize
-        self.block = max(1, min(self.batch, COLUMN_BYTES // max(1, example)))
-        self.examples_last = self.places[-1] < SHORT_ROW and self.block >= WORTH_TRANSPOSING
-        ends = list(zip(x.shape[2:], pad, strict=True))
+        self.batch, self.channels, *spatial = shape
+        self.maps, self.places = outer[1], outer[2:]
+        self.group, self.dtype = group, dtype
+        example = self.channels * math.prod(kernel) * math.prod(self.places) * dtype.itemsize
+        self.block = max(1, min(self.batch, column_bytes // max(1, example)))
+        self.examples_last = self.places[-1] < short_row and self.block >= WORTH_TRANSPOSING
+        self.last = (*range(1, len(shape)), 0)  # order of axes that puts examples last
+        ends = list(zip(spatial, pad, strict=True))
         self.is_padded = any(length > 0 for both in pad for length in both)
         self.padded = tuple(n + max(0, before) + max(0, after) for n, (before, after) in ends)
-        self.inner = tuple(slice(max(0, before), max(0, before) + n) for n, (before, _) in ends)
+        whole = slice(None)
+        self.inner = (
+            whole,
+            *(slice(max(0, before), max(0, before) + n) for n, (before, _) in ends),
+        )
         # Padding that crops is where the first window starts.
         first = [max(0, -before) for before, _ in pad]
         self.taps = [
-            tuple(
-                slice(start + i * d, start + i * d + (m - 1) * s + 1, s)
-                for start, i, d, m, s in zip(first, tap, dilation, self.places, stride, strict=True)
+            (
+                whole,
+                *(
+                    slice(start + i * d, start + i * d + (m - 1) * s + 1, s)
+                    for start, i, d, m, s in zip(
+                        first, tap, dilation, self.places, stride, strict=True
+                    )
+                ),
             )
             for tap in taps(kernel)
         ]
@@ -65,60 +79,67 @@ class _Geometry:
             yield slice(start, stop), scratch
 
 
+_cached_geometry = functools.lru_cache(maxsize=512)(_Geometry)
+
+
+def _geometry(
+    x: Array, dy: Array, kernel: Lengths, stride: Lengths, pad: Pairs, dilation: Lengths, group: int
+) -> _Geometry:
+    """Return what depends on shapes alone, which a program asks for at every run."""
+    dtype = np.dtype(np.float32) if x.dtype == np.float16 else x.dtype
+    return _cached_geometry(
+        x.shape, dy.shape, dtype, kernel, stride, pad, dilation, group, COLUMN_BYTES, SHORT_ROW
+    )
+
+
 class _Block:
     """Scratch memory for a number of examples; arrays are seen as (channels, ..., examples)."""
 
     def __init__(self, geometry: _Geometry, examples: int) -> None:
         self.geometry, self.examples = geometry, examples
         g = geometry
-        inside = g.channels // g.group * len(g.taps)
-        self.image = self.empty(g.channels, spatial=g.padded)
-        self.columns = self.empty(g.channels, len(g.taps), spatial=g.places)
-        self.column_matrix = self.matrix(self.columns, inside)
-        self.outer = self.empty(g.maps, spatial=g.places)
-        self.outer_matrix = self.matrix(self.outer, g.maps // g.group)
+        self.image, _ = self.empty(g.channels, spatial=g.padded)
+        self.columns, self.column_matrix = self.empty(g.channels, len(g.taps), spatial=g.places)
+        self.outer, self.outer_matrix = self.empty(g.maps, spatial=g.places)
         self.is_clear = False
 
-    def empty(self, *leading: int, spatial: Lengths) -> Array:
-        """Return memory seen as (*leading, *spatial, examples)."""
-        if self.geometry.examples_last:
-            return np.empty((*leading, *spatial, self.examples), self.geometry.dtype)
-        memory = np.empty((*leading, self.examples, *spatial), self.geometry.dtype)
-        return np.moveaxis(memory, len(leading), -1)
-
-    def matrix(self, array: Array, rows: int) -> Array:
-        """View memory as (group, rows, positions)."""
-        if not self.geometry.examples_last:
-            array = np.moveaxis(array, -1, -1 - len(self.geometry.places))
-        view = array.view()
-        view.shape = (self.geometry.group, rows, array.size // (self.geometry.group * rows))
-        return view
+    def empty(self, *leading: int, spatial: Lengths) -> tuple[Array, Array]:
+        """Return memory seen as (*leading, *spatial, examples), and as (group, rows, positions)."""
+        g = self.geometry
+        if g.examples_last:
+            memory = seen = np.empty((*leading, *spatial, self.examples), g.dtype)
+        else:
+            memory = np.empty((*leading, self.examples, *spatial), g.dtype)
+            count = len(leading)
+            seen = memory.transpose(*range(count), *range(count + 1, memory.ndim), count)
+        rows = math.prod(leading) // g.group
+        return seen, memory.reshape(g.group, rows, self.examples * math.prod(spatial))
 
     def gather(self, x: Array) -> None:
         """Fill the columns from examples of the data."""
         g = self.geometry
-        source = np.moveaxis(x, 0, -1)
+        source = x.transpose(g.last)
         if g.is_padded or g.examples_last:
             if not self.is_clear:
                 self.image.fill(0)
                 self.is_clear = True
-            self.image[(slice(None), *g.inner)] = source
+            self.image[g.inner] = source
             source = self.image
         for position, tap in enumerate(g.taps):
-            self.columns[:, position] = source[(slice(None), *tap)]
+            self.columns[:, position] = source[tap]
 
     def scatter(self, dx: Array) -> None:
         """Add the columns up where they were gathered from."""
         g = self.geometry
         self.image.fill(0)
         for position, tap in enumerate(g.taps):
-            target = self.image[(slice(None), *tap)]
+            target = self.image[tap]
             np.add(target, self.columns[:, position], out=target)
-        np.moveaxis(dx, 0, -1)[...] = self.image[(slice(None), *g.inner)]
+        dx.transpose(g.last)[...] = self.image[g.inner]
 
     def load(self, dy: Array) -> None:
         """Fill the outer matrix from examples of an output's gradient."""
-        self.outer[...] = np.moveaxis(dy, 0, -1)
+        self.outer[...] = dy.transpose(self.geometry.last)
 
 
 def _weights(weight: Array, group: int) -> Array:
@@ -159,10 +180,10 @@ def _convolution(
         if shift is not None:
             np.add(out, shift[..., 0], out=out, casting="unsafe")
         return out
-    for block, scratch in _Geometry(x, out, kernel, stride, pad, dilation, group).blocks():
+    for block, scratch in _geometry(x, out, kernel, stride, pad, dilation, group).blocks():
         scratch.gather(x[block])
         np.matmul(weights, scratch.column_matrix, out=scratch.outer_matrix)
-        target = np.moveaxis(out[block], 0, -1)
+        target = out[block].transpose(scratch.geometry.last)
         if shift is None:
             target[...] = scratch.outer
         else:
@@ -205,7 +226,7 @@ def _data_gradient(
     scattered = out.shape[1] * math.prod(dy.shape[2:])
     if max(stride) == 1 and gathered < GATHER * scattered:
         return _turned(dy, weight, pad, dilation, group, out)
-    for block, scratch in _Geometry(out, dy, kernel, stride, pad, dilation, group).blocks():
+    for block, scratch in _geometry(out, dy, kernel, stride, pad, dilation, group).blocks():
         scratch.load(dy[block])
         np.matmul(weights, scratch.outer_matrix, out=scratch.column_matrix)
         scratch.scatter(out[block])
@@ -250,7 +271,7 @@ def _weight_gradient(
     if _is_pointwise(kernel, stride, pad, group) and min(maps, inside) <= math.prod(x.shape[2:]):
         total = np.matmul(_flat(dy), _flat(x).swapaxes(1, 2)).sum(axis=0)
     else:
-        geometry = _Geometry(x, dy, kernel, stride, pad, dilation, group)
+        geometry = _geometry(x, dy, kernel, stride, pad, dilation, group)
         total = np.zeros((group, maps // group, inside), geometry.dtype)
         for block, scratch in geometry.blocks():
             scratch.gather(x[block])
