@@ -64,6 +64,14 @@ class DataIterator:
             return len(self.source) // self.batch_size
         return -(-len(self.source) // self.batch_size)
 
+    @property
+    def sizes(self) -> list[int]:
+        """The sizes that batches have: the full one first, then that of a shorter last one."""
+        full = min(self.batch_size, len(self.source))
+        rest = len(self.source) % self.batch_size
+        has_rest = rest and rest != full and self.last_batch == "keep"
+        return [full, rest] if has_rest else [full]
+
     def order(self, epoch: int) -> Ids:
         """Return the numbers of all samples in an epoch's order."""
         if not self.shuffle:

@@ -51,8 +51,8 @@ class Workbench:
             else:
                 metrics[name] = name
         loss: str | Comparison | None = settings.loss
-        if loss is not None and ":" in loss:
-            loss = cast(Comparison, self._import(loss, "loss"))
+        if settings.loss is not None and ":" in settings.loss:
+            loss = cast(Comparison, self._import(settings.loss, "loss"))
         return Model(
             cast(ModelFunction, self._import(settings.function, "model.function")),
             loss=loss,

@@ -5,14 +5,19 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Mapping
+from copy import deepcopy
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
+from nnl_core import random
 from nnl_core.data import Batch, DataIterator, DataSource
 from nnl_core.errors import ModelError, TrainingError
 from nnl_core.hooks import (
+    CheckpointLoad,
+    CheckpointSave,
     EpochEnd,
     EpochStart,
     ExceptionRaised,
@@ -27,9 +32,9 @@ from nnl_core.hooks import (
     UpdateStart,
 )
 from nnl_core.hooks.loading import describe
-from nnl_core.random import seed as set_seed
 from nnl_core.session import Session, current_session
 from nnl_core.solvers.step import CompiledStep, compile_step
+from nnl_core.training.checkpoint import Checkpoint
 from nnl_core.training.evaluator import Evaluator, feed
 from nnl_core.training.model import Model, Network
 from nnl_core.training.state import TrainResult, TrainState
@@ -92,9 +97,10 @@ class Trainer:
         self._clip_grad_norm = clip_grad_norm
         self._stop: str | None = None
         self._steps: dict[int, tuple[Network, CompiledStep]] = {}
-        set_seed(seed)
-        network = self._step(self.iterator.batch_size)[0]
-        self._metrics = model.new_metrics(network)
+        random.seed(seed)
+        # All of them now, so that random nodes get the same numbers however far a run goes.
+        networks = [self._step(size)[0] for size in self.iterator.sizes]
+        self._metrics = model.new_metrics(networks[0])
 
     # ---------------------------------------------------------------- for plugins
 
@@ -120,6 +126,47 @@ class Trainer:
         """Tell all who listen of a number that is worth keeping."""
         if self.session.events.metric is not None:
             self.session.events.metric(MetricReported(name, value, self.state.step))
+
+    def checkpoint(self) -> Checkpoint:
+        """Return a copy of all that changes in a run; plugins add what is theirs.
+
+        Between epochs it is exact; the metrics of an epoch that was begun are those of its rest.
+        """
+        made = Checkpoint(
+            state=replace(self.state),
+            parameters={name: p.d.copy() for name, p in self.model.parameters.items()},
+            solver=self.solver.get_states(),
+            learning_rate=self.solver.learning_rate(),
+            random=deepcopy(random.get_state()),
+            history=[dict(metrics) for metrics in self.history],
+        )
+        if self.session.events.checkpoint_save is not None:
+            self.session.events.checkpoint_save(CheckpointSave(made))
+        return made
+
+    def restore(self, checkpoint: Checkpoint) -> None:
+        """Go on from a checkpoint of a run with the same model, data and settings.
+
+        Raises TrainingError where its parameters are not the model's.
+        """
+        known = self.model.parameters
+        for name in known.keys() ^ checkpoint.parameters.keys():
+            raise TrainingError(f"the checkpoint and the model do not both have {name!r}")
+        for name, array in checkpoint.parameters.items():
+            if array.shape != known[name].shape:
+                raise TrainingError(
+                    f"parameter {name!r} has shape {array.shape} in the checkpoint, "
+                    f"{known[name].shape} in the model"
+                )
+        for name, array in checkpoint.parameters.items():
+            known[name].d = array
+        self.solver.set_states(checkpoint.solver)
+        self.solver.set_learning_rate(checkpoint.learning_rate)
+        random.set_state(checkpoint.random)
+        self.state = replace(checkpoint.state)
+        self.history = [dict(metrics) for metrics in checkpoint.history]
+        if self.session.events.checkpoint_load is not None:
+            self.session.events.checkpoint_load(CheckpointLoad(checkpoint))
 
     def profile(self, repeats: int = 5) -> list[NodeProfile]:
         """Make steps on the first batch, and return the cost of each node of their program."""

@@ -28,6 +28,16 @@ def test_its_length_is_the_number_of_batches(count, size):
     assert len(list(iterator.epoch())) == len(iterator)
 
 
+@given(
+    count=st.integers(1, 40), size=st.integers(1, 40), last_batch=st.sampled_from(["keep", "drop"])
+)
+def test_its_sizes_are_those_of_its_batches(count, size, last_batch):
+    if last_batch == "drop":
+        size = min(size, count)
+    iterator = DataIterator(numbers(count), size, last_batch=last_batch)
+    assert {len(batch) for batch in iterator.epoch()} == set(iterator.sizes)
+
+
 def test_a_batch_knows_the_numbers_of_its_samples():
     for batch in DataIterator(numbers(10), 4).epoch():
         assert batch["x"].tolist() == batch.ids.tolist()

@@ -6,6 +6,7 @@ import pytest
 from nnl_core import PF, F, S
 from nnl_core.data import ArraySource
 from nnl_core.errors import DataError, ModelError, TrainingError
+from nnl_core.graph.program import clear_cache
 from nnl_core.hooks import Plugin, hookimpl
 from nnl_core.session import Session
 from nnl_core.training import Trainer
@@ -51,8 +52,9 @@ def test_a_short_last_batch_that_is_dropped_is_not_trained_on(session, line, mak
     assert trainer.state.samples == 8
 
 
-def random_weights(x):
-    return PF.affine(F.dropout(PF.affine(x, 5, name="in"), 0.5), 1, name="out")
+def random_weights(x, training):
+    h = PF.affine(x, 5, name="in")
+    return PF.affine(F.dropout(h, 0.5) if training else h, 1, name="out")
 
 
 def trained(session, line, make_model, seed):
@@ -166,6 +168,19 @@ def test_listening_between_gradients_and_update_changes_no_bit(session, line, ma
 
     whole, split = (recorder(name)[0] for name in ("step_end", "update_start"))
     assert run(whole) == run(split)
+
+
+@pytest.mark.parametrize(("event", "programs"), [("step_end", 1), ("update_start", 2)])
+def test_a_step_is_one_program_unless_a_plugin_comes_between(
+    session, line, make_model, event, programs
+):
+    compiled = []
+    trainer = Trainer(make_model(), line, S.Sgd(), epochs=2, batch_size=5, session=session)
+    listener = at(graph_compiled=compiled.append)
+    clear_cache()
+    with session.listen(listener), session.listen(recorder(event)[0]):
+        trainer.run()
+    assert len(compiled) == programs
 
 
 def test_gradients_are_known_by_parameter_and_come_with_their_samples(session, line, make_model):
@@ -300,6 +315,59 @@ def test_data_that_is_not_finite_is_named(session, make_model):
     trainer = Trainer(make_model(), data, S.Sgd(), epochs=1, session=session)
     with pytest.raises(TrainingError, match="field 'x' of the batch is not finite"):
         trainer.run()
+
+
+# -------------------------------------------------------------------- checkpoints
+
+
+def random_and_uneven(session, line, make_model):
+    """Make a trainer whose steps draw random numbers, with a short last batch."""
+    keywords = {"epochs": 4, "batch_size": 4, "seed": 1, "evaluate": {"test": line}}
+    return Trainer(make_model(random_weights), line, S.Adam(), session=session, **keywords)
+
+
+def bits(trainer):
+    return [parameter.d.tobytes() for parameter in trainer.model.parameters.values()]
+
+
+def test_a_run_goes_on_from_a_checkpoint_as_if_it_had_not_stopped(session, line, make_model):
+    whole = random_and_uneven(session, line, make_model)
+    whole.run()
+    first = random_and_uneven(session, line, make_model)
+    with session.listen(at(epoch_end=lambda event: first.request_stop("pause"))):
+        first.run()
+    checkpoint = first.checkpoint()
+    first.run()  # what happens afterwards does not reach into the checkpoint
+    second = random_and_uneven(session, line, make_model)
+    second.restore(checkpoint)
+    result = second.run()
+    assert bits(second) == bits(whole)
+    assert result.history == whole.history
+    assert (result.epochs, result.steps) == (4, 12)
+
+
+def test_plugins_keep_their_state_in_a_checkpoint(session, line, make_model):
+    trainer = random_and_uneven(session, line, make_model)
+    found = []
+
+    def save(event):
+        event.checkpoint.plugins["mine"] = {"count": 3}
+
+    def load(event):
+        found.append(event.checkpoint.plugins["mine"])
+
+    with session.listen(at(checkpoint_save=save, checkpoint_load=load)):
+        trainer.restore(trainer.checkpoint())
+    assert found == [{"count": 3}]
+
+
+def test_a_checkpoint_of_another_model_is_refused_and_changes_nothing(session, line, make_model):
+    checkpoint = random_and_uneven(session, line, make_model).checkpoint()
+    other = Trainer(make_model(), line, S.Adam(), epochs=1, session=session)
+    before = bits(other)
+    with pytest.raises(TrainingError, match="do not both have"):
+        other.restore(checkpoint)
+    assert bits(other) == before
 
 
 # -------------------------------------------------------------------- what does not fit

@@ -1,0 +1,27 @@
+"""All that a run needs to go on later as if it had never stopped."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from nnl_core.data.source import Array
+from nnl_core.solvers import SolverState
+from nnl_core.training.state import TrainState
+
+
+@dataclass
+class Checkpoint:
+    """A copy of a run's state, made and taken back by `Trainer`.
+
+    ``random`` is that of `nnl_core.random`. Plugins keep what is theirs in ``plugins``, under their
+    names, as what JSON can hold and arrays.
+    """
+
+    state: TrainState
+    parameters: dict[str, Array]
+    solver: dict[str, SolverState]
+    learning_rate: float
+    random: dict[str, Any]
+    history: list[dict[str, float]]
+    plugins: dict[str, object] = field(default_factory=dict)
