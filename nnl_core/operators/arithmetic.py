@@ -87,11 +87,19 @@ def broadcast_to(x: Operand, y: Sequence[int] | Variable, axis: int | None = Non
 @defop("nnl::sum_to")
 def sum_to(x: Array, *, shape: tuple[int, ...]) -> Array:
     """Sum over what broadcasting ``shape`` to ``x.shape`` repeats: the adjoint of broadcasting."""
-    extra = x.ndim - len(shape)
-    axes = tuple(range(extra)) + tuple(
-        extra + axis for axis, n in enumerate(shape) if n == 1 and x.shape[extra + axis] != 1
+    # float16 is accumulated in float32: a sum of 4096 ones would stop at 2048.
+    dtype = np.dtype(np.float32) if x.dtype == np.float16 else x.dtype
+    total = x.sum(axis=repeated_axes(x.shape, shape), dtype=dtype)
+    return np.array(total, x.dtype).reshape(shape)
+
+
+def repeated_axes(long: tuple[int, ...], short: tuple[int, ...]) -> tuple[int, ...]:
+    """Return the axes of ``long`` along which broadcasting repeats an array of shape ``short``."""
+    extra = len(long) - len(short)
+    return (
+        *range(extra),
+        *(extra + axis for axis, n in enumerate(short) if n == 1 and long[extra + axis] != 1),
     )
-    return np.array(x.sum(axis=axes, dtype=x.dtype)).reshape(shape)
 
 
 @sum_to.infer

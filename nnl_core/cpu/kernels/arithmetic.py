@@ -55,6 +55,19 @@ family.identity.kernel("numpy", _copy)
 family.cast_operator.kernel("numpy", _copy)
 
 
+def _sum_to(x: Array, *, shape: tuple[int, ...], out: Array | None) -> Array:
+    if out is None or x.dtype == np.float16:
+        result: Array = family.sum_to.reference(x, shape=shape)
+        return result if out is None else _copy(result, out=out)
+    axes = family.repeated_axes(x.shape, shape)
+    kept = tuple(n for axis, n in enumerate(x.shape) if axis not in axes)
+    np.add.reduce(x, axis=axes, dtype=x.dtype, out=out.reshape(kept))
+    return out
+
+
+family.sum_to.kernel("numpy", _sum_to)
+
+
 def _broadcast_to(x: Array, *, shape: tuple[int, ...], out: Array | None) -> Array:
     if out is None:
         return np.broadcast_to(x, shape)
