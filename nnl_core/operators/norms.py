@@ -8,13 +8,20 @@ import numpy as np
 
 from nnl_core import functions as F
 from nnl_core.errors import OperatorError, ShapeError
+from nnl_core.graph.modes import no_grad
 from nnl_core.graph.node import add_effects
 from nnl_core.graph.spec import normalize_axes, normalize_axis
 from nnl_core.graph.variable import Operand, Variable
 from nnl_core.operators.arithmetic import cast, same_dtype
 from nnl_core.operators.dtypes import floating
 
-__all__ = ["mean_subtraction", "norm_normalization", "rms_norm", "weight_normalization"]
+__all__ = [
+    "mean_subtraction",
+    "norm_normalization",
+    "rms_norm",
+    "spectral_norm",
+    "weight_normalization",
+]
 
 Axes = int | Sequence[int]
 
@@ -55,6 +62,48 @@ def weight_normalization(w: Operand, g: Operand, dim: int = 0, eps: float = 1e-1
     scale = F.reshape(g, tuple(length if other == axis else 1 for other in range(w.ndim)))
     result: Variable = w * (scale / norm)
     return result
+
+
+def spectral_norm(
+    w: Operand,
+    u: Variable,
+    dim: int = 0,
+    itr: int = 1,
+    eps: float = 1e-12,
+    test: bool = False,
+    output_u: bool = False,
+) -> Variable | tuple[Variable, Variable]:
+    """Divide a weight by its largest singular value, as power iteration estimates it.
+
+    The weight is seen as a matrix whose rows run along ``dim``; ``u`` holds one number per row.
+    Each forward pass iterates ``itr`` times from ``u``, which it sets to what it found, unless
+    ``test``. No gradient flows through the iteration (Miyato et al. 2018). ``output_u`` returns
+    what ``u`` was before, too.
+    """
+    w = floating(w)
+    axis = normalize_axis(dim, w.ndim)
+    rows = w.shape[axis]
+    if u.shape != (rows,) or itr < 1:
+        raise ShapeError(
+            f"spectral_norm: u of shape {u.shape} must hold one number for each of the {rows} rows "
+            f"of the weight of shape {w.shape} along axis {axis}, and itr ({itr}) be at least 1"
+        )
+    others = tuple(other for other in range(w.ndim) if other != axis)
+    matrix = F.reshape(F.transpose(w, (axis, *others)), (rows, w.size // max(1, rows)))
+    with no_grad():
+        left = F.reshape(u if u.dtype == w.dtype else cast(u, w.dtype), (rows, 1))
+        for _ in range(itr):
+            right = norm_normalization(F.matmul(F.transpose(matrix, (1, 0)), left), eps=eps)
+            left = norm_normalization(F.matmul(matrix, right), eps=eps)
+        found = cast(F.reshape(left, (rows,)), u.dtype)
+    largest = F.reshape(F.sum(left * F.matmul(matrix, right)), (1,) * w.ndim)
+    y: Variable = w / largest
+    before: Variable = F.identity(u)
+    if not test:
+        if u.parent is not None:
+            raise OperatorError("spectral_norm: u is computed, so it cannot be set; pass test=True")
+        add_effects(y, [(u, found)])
+    return (y, before) if output_u else y
 
 
 def rms_norm(

@@ -304,6 +304,37 @@ def test_weight_normalization_gives_each_slice_its_norm(dim: int) -> None:
     np.testing.assert_allclose(np.sqrt((y * y).sum(axis=others)), g, rtol=1e-9)
 
 
+def test_spectral_norm_gives_the_largest_singular_value_one() -> None:
+    w = numbers(3, 4, 5)
+    u = leaf(np.ones(4))
+    y = F.spectral_norm(w, u, dim=1, itr=100)
+    matrix = value(y).transpose(1, 0, 2).reshape(4, 15)
+    assert np.linalg.norm(matrix, 2) == pytest.approx(1)
+    left = np.linalg.svd(matrix)[0][:, 0]
+    np.testing.assert_allclose(abs(u.d @ left), 1)
+
+
+def test_spectral_norm_takes_one_step_a_pass_and_none_in_a_test() -> None:
+    w, u = leaf(np.diag([2.0, 1.0])), leaf([1.0, 1.0])
+    y, before = F.spectral_norm(w, u, output_u=True)
+    value(y)
+    # W W^T (1, 1) is (4, 1).
+    np.testing.assert_allclose(u.d, np.array([4, 1]) / np.sqrt(17))
+    value(F.spectral_norm(w, u, test=True))
+    np.testing.assert_allclose(u.d, np.array([4, 1]) / np.sqrt(17))
+    np.testing.assert_allclose(value(before), u.d)
+
+
+def test_gradient_of_spectral_norm_takes_the_singular_vectors_as_constant() -> None:
+    w, u = leaf(np.diag([2.0, 1.0])), leaf([1.0, 0.0])
+    y = F.spectral_norm(w, u)
+    value(y)
+    g = np.array([[1.0, 2], [3, 4]])
+    y.backward(g)
+    first = np.array([[1.0, 0], [0, 0]])
+    np.testing.assert_allclose(w.g, (g - (g * y.d).sum() * first) / 2)
+
+
 def test_rms_norm_divides_by_the_root_of_the_mean_square() -> None:
     x, gamma = np.array([[3.0, 4], [0, 2]]), np.array([1.0, 10])
     y = F.rms_norm(x, gamma, eps=0.0)
@@ -400,5 +431,9 @@ def test_other_misfits_are_said() -> None:
         F.norm_normalization(np.zeros(3), 0)
     with pytest.raises(ShapeError, match=r"mean has shape \(2,\)"):
         F.mean_subtraction(np.zeros((2, 3)), leaf(np.zeros(2)), None)
+    with pytest.raises(ShapeError, match="each of the 2 rows"):
+        F.spectral_norm(np.zeros((2, 3)), leaf(np.zeros(3)))
+    with pytest.raises(OperatorError, match="u is computed"):
+        F.spectral_norm(np.zeros((2, 3)), leaf(np.zeros(2)) + 1)
     with pytest.raises(OperatorError, match="without history"):
         F.mean_subtraction(np.zeros((2, 3)), leaf(np.zeros(3)), None)
