@@ -12,6 +12,7 @@ from nnl_core.operators.cross_entropy import *
 from nnl_core.operators.diagonal import *
 from nnl_core.operators.einsum import *
 from nnl_core.operators.flat import *
+from nnl_core.operators.fused_convolution import *
 from nnl_core.operators.gathering import *
 from nnl_core.operators.gradient_clipping import *
 from nnl_core.operators.indexing import *
