@@ -42,6 +42,14 @@ class Instruction:
         self.members = members
 
     @property
+    def identity(self) -> tuple[object, ...]:
+        """What tells its attributes from another's: ``1``, ``1.0`` and ``True`` differ, as do zeros.
+
+        To Python they are equal, but not to an operator: 0.0 and -0.0 have other reciprocals.
+        """
+        return tuple((name, value, repr(value)) for name, value in self.attributes.items())
+
+    @property
     def label(self) -> str:
         """Name for people."""
         if self.members:
@@ -128,8 +136,7 @@ class Graph:
             tuple(sorted(self.updates.items())),
             tuple((v, a.tobytes()) for v, a in self.constants.items()),
             tuple(
-                (i.operator, i.inputs, i.outputs, i.epoch, tuple(i.attributes.items()))
-                for i in self.instructions
+                (i.operator, i.inputs, i.outputs, i.epoch, i.identity) for i in self.instructions
             ),
         )
 

@@ -261,3 +261,27 @@ def test_a_profile_has_time_bytes_and_multiply_adds():
     assert row.multiply_adds == 8 * 16 * 4
     assert row.bytes == 4 * (8 * 16 + 16 * 4 + 8 * 4)
     assert row.seconds > 0 and row.operator == "batch_matmul"
+
+
+# What makes two operations the same ---------------------------------------------------------------
+
+
+def test_numbers_of_different_kinds_are_different_attributes_though_python_calls_them_equal():
+    truth = Variable.from_numpy_array(np.array([True, False]))
+    count, either = truth + 1, truth + True
+    nnl.forward_all([count, either])
+    assert (count.dtype, either.dtype) == (np.int64, np.bool_)
+    np.testing.assert_array_equal(count.d, [2, 1])
+    np.testing.assert_array_equal(either.d, [True, True])
+
+
+def test_negative_zero_is_another_attribute_than_zero_in_a_program_and_in_the_cache():
+    x = leaf([1.0])
+    above, below = F.r_div_scalar(x * 0.0, 1.0), F.r_div_scalar(x * -0.0, 1.0)
+    nnl.forward_all([above, below])
+    assert (above.d.item(), below.d.item()) == (np.inf, -np.inf)
+    assert F.r_div_scalar(x * -0.0, 1.0).d.item() == -np.inf
+
+
+def test_computing_constants_beforehand_warns_of_nothing():
+    assert F.log(Variable.constant(np.zeros((2,), np.float32))).d.tolist() == [-np.inf] * 2

@@ -35,7 +35,7 @@ DOES_NOTHING: dict[str, Rule] = {
     "nnl::broadcast_to": _same_spec,
     "nnl::sum_to": _same_spec,
     "nnl::transpose": _ordered_axes,
-    "nnl::add_scalar": _neutral(0),
+    "nnl::add_scalar": _neutral(0),  # though -0.0 + 0 is 0.0: equal numbers
     "nnl::mul_scalar": _neutral(1),
     "nnl::pow_scalar": _neutral(1),
 }
@@ -70,12 +70,14 @@ def canonicalize(graph: Graph) -> Graph:
             continue
         if _foldable(new, constants, graph.specs):
             assert operator is not None
-            result = operator.reference(
-                *(None if value == ABSENT else constants[value] for value in inputs),
-                **new.attributes,
-            )
+            with np.errstate(all="ignore"):
+                result = operator.reference(
+                    *(None if value == ABSENT else constants[value] for value in inputs),
+                    **new.attributes,
+                )
             results = result if isinstance(result, tuple) else (result,)
-            constants.update(zip(new.outputs, map(np.asarray, results), strict=True))
+            for value, array in zip(new.outputs, results, strict=True):
+                constants[value] = np.asarray(array, graph.specs[value].dtype)
             continue
         kept.append(new)
         for value in new.outputs:

@@ -21,7 +21,7 @@ def merge_common(graph: Graph) -> Graph:
     kept: list[Instruction] = []
     for old in graph.instructions:
         inputs = tuple(replaced.get(value, value) for value in old.inputs)
-        key = (old.operator, inputs, tuple(sorted(old.attributes.items())), old.epoch)
+        key = (old.operator, inputs, old.identity, old.epoch)
         first_outputs = seen.get(key)
         if first_outputs is None:
             seen[key] = old.outputs
