@@ -77,7 +77,7 @@ def _normalize(
         scale, gain = scale * gamma, None
     else:
         gain = gamma
-    y = np.subtract(x, mean, out=out)
+    y: Array = np.subtract(x, mean, out=out)
     y = np.multiply(y, scale, out=out)
     if gain is not None:
         y = np.multiply(y, gain, out=out)
