@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -95,7 +96,7 @@ def sliding(
 
 def taps(kernel: Sequence[int]) -> list[Lengths]:
     """Return the positions inside a kernel, in row-major order."""
-    return [tuple(int(i) for i in tap) for tap in np.ndindex(*kernel)]
+    return list(itertools.product(*map(range, kernel)))
 
 
 def volume(kernel: Sequence[int]) -> int:

@@ -7,6 +7,7 @@ for which windows it is inside the data.
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Iterator
 from typing import Any
@@ -119,16 +120,19 @@ def _average(x: Array, *, including_pad: bool, out: Array | None, **options: Any
     return out
 
 
+@functools.lru_cache(maxsize=512)
 def _places(
     size: Lengths, places: Lengths, kernel: Lengths, stride: Lengths, pad: Pairs
-) -> Iterator[tuple[tuple[Any, ...], tuple[Any, ...]]]:
-    """Yield for each position in a window the index of windows and that of the data there."""
+) -> list[tuple[tuple[Any, ...], tuple[Any, ...]]]:
+    """Return for each position in a window the index of windows and that of the data there."""
+    result = []
     for tap in taps(kernel):
         both = [
             _inside(n, m, s, i - before)
             for n, m, s, i, (before, _) in zip(size, places, stride, tap, pad, strict=True)
         ]
-        yield trailing(w for w, _ in both), trailing(d for _, d in both)
+        result.append((trailing(w for w, _ in both), trailing(d for _, d in both)))
+    return result
 
 
 def _sum_gradient(
@@ -155,6 +159,25 @@ def _sum_gradient(
 BITS = {2: np.int16, 4: np.int32, 8: np.int64}  # integers that hold the bits of a float
 
 
+@functools.lru_cache(maxsize=512)
+def _padded_windows(
+    spatial: Lengths, places: Lengths, kernel: Lengths, stride: Lengths, pad: Pairs
+) -> tuple[Lengths, tuple[Any, ...], list[tuple[Any, ...]]]:
+    """Return the shape of padded data, where the data is in it, and where each position reads."""
+    size = tuple(
+        before + max(n, (m - 1) * s + k - before)
+        for n, m, k, s, (before, _) in zip(spatial, places, kernel, stride, pad, strict=True)
+    )
+    inner = trailing(slice(before, before + n) for n, (before, _) in zip(spatial, pad, strict=True))
+    positions = [
+        trailing(
+            slice(i, i + (m - 1) * s + 1, s) for i, m, s in zip(tap, places, stride, strict=True)
+        )
+        for tap in taps(kernel)
+    ]
+    return size, inner, positions
+
+
 class _Maxima:
     """Finds, a block of the leading axes at a time, where the maxima of windows are.
 
@@ -166,22 +189,10 @@ class _Maxima:
     ) -> None:
         split = x.ndim - len(kernel)
         self.rows = math.prod(x.shape[:split])
-        self.x, self.y = (a.reshape(self.rows, *a.shape[split:]) for a in (x, y))
-        spatial, places = self.x.shape[1:], self.y.shape[1:]
-        self.size = tuple(
-            before + max(n, (m - 1) * s + k - before)
-            for n, m, k, s, (before, _) in zip(spatial, places, kernel, stride, pad, strict=True)
+        self.size, self.inner, self.taps = _padded_windows(
+            x.shape[split:], y.shape[split:], kernel, stride, pad
         )
-        self.inner = trailing(
-            slice(before, before + n) for n, (before, _) in zip(spatial, pad, strict=True)
-        )
-        self.taps = [
-            trailing(
-                slice(i, i + (m - 1) * s + 1, s)
-                for i, m, s in zip(tap, places, stride, strict=True)
-            )
-            for tap in taps(kernel)
-        ]
+        self.x, self.y = self.flat(x), self.flat(y)
         self.step = max(1, BLOCK_BYTES // max(1, self.x[:1].nbytes))
 
     def flat(self, array: Array) -> Array:
