@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
 from nnl_core.data import ArraySource, DataSource, Field, open_source, select_fields
+from nnl_core.data.source import Array
 from nnl_core.errors import ConfigurationError, DataError
 from nnl_core.hooks import SolverSpec
 from nnl_core.hooks.loading import did_you_mean, resolve
@@ -119,25 +120,26 @@ class Workbench:
             session=self.session,
         )
 
-    def prepared(self, arrays: Mapping[str, object], part: str, name: str) -> DataSource:
+    def prepared(self, arrays: Mapping[str, Array], part: str, name: str) -> DataSource:
         """Return arrays prepared like a data set of the project.
 
         An array may be called like a field, or like the array that the field is made of; where
         there is one array and one field besides the target, they belong together.
         """
-        given = ArraySource(cast("Mapping[str, list[float]]", arrays), name)
         settings = self.settings.data.get(part)
         fields = fields_of(settings.fields) if settings is not None else {}
         chosen: dict[str, Field] = {}
-        for key in given.fields:
-            for field_name, field in fields.items():
-                if key in (field_name, field.array) and field_name not in chosen:
-                    chosen[field_name] = field._replace(array=key)
+        for key, field in fields.items():
+            for array in (key, field.array):
+                if array in arrays and key not in chosen:
+                    chosen[key] = field._replace(array=array)
         inputs = fields.keys() - {self.settings.model.target}
-        if not chosen and len(inputs) == len(given.fields) == 1:
+        if not chosen and len(inputs) == len(arrays) == 1:
             only = inputs.pop()
-            chosen[only] = fields[only]._replace(array=next(iter(given.fields)))
-        return select_fields(given, chosen or {key: Field(key) for key in given.fields}, name)
+            chosen[only] = fields[only]._replace(array=next(iter(arrays)))
+        chosen = chosen or {key: Field(key) for key in arrays}
+        used = {field.array: arrays[field.array] for field in chosen.values()}
+        return select_fields(ArraySource(used, name), chosen, name)
 
 
 def fields_of(settings: Mapping[str, FieldSettings]) -> dict[str, Field]:

@@ -242,24 +242,25 @@ class Trainer:
                 accumulator.reset()
         for batch in self.iterator.epoch(epoch, state.batch):
             network, program = self._step(len(batch))
+            step = state.step
             if step_start is not None:
-                step_start(StepStart(self, state.step, batch))
+                step_start(StepStart(self, step, batch))
             feed(network, batch)
             run(program, batch)
             if update_end is not None:
-                update_end(UpdateEnd(self, state.step, self.model.parameters))
+                update_end(UpdateEnd(self, step, self.model.parameters))
             loss = float(program.loss)
             if not math.isfinite(loss):
                 raise TrainingError(self._not_finite(loss, batch))
             for name, variable in network.measured.items():
                 measured[name].add(variable.data.read(), len(batch))
-            if metric is not None:
-                metric(MetricReported("loss", loss, state.step))
-            if step_end is not None:
-                step_end(StepEnd(self, state.step, batch, program.loss))
             state.step += 1
             state.batch += 1
             state.samples += len(batch)
+            if metric is not None:
+                metric(MetricReported("loss", loss, step))
+            if step_end is not None:
+                step_end(StepEnd(self, step, batch, program.loss))
             if self._stop is not None:
                 break
 

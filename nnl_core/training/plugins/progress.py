@@ -36,7 +36,7 @@ class ProgressPlugin(Plugin):
     def __init__(self) -> None:
         self._bar: Progress | None = None
         self._task: TaskID | None = None
-        self._started = self._shown = self._epoch_started = 0.0
+        self._started = self._shown = self._epoch_started = self._last_step = 0.0
         self._first_sample = self._epoch_sample = 0
 
     def nnl_on_train_start(self, event: TrainStart) -> None:
@@ -62,7 +62,7 @@ class ProgressPlugin(Plugin):
 
     def nnl_on_step_end(self, event: StepEnd) -> None:
         """Move the bar, now and then."""
-        now = time.perf_counter()
+        now = self._last_step = time.perf_counter()
         if self._bar is None or self._task is None or now - self._shown < INTERVAL:
             return
         self._shown = now
@@ -71,13 +71,13 @@ class ProgressPlugin(Plugin):
             self._task,
             completed=event.step + 1,
             description=_epoch_of(trainer, trainer.state.epoch),
-            numbers=self._numbers(trainer, trainer.running_metrics(), now),
+            numbers=self._numbers(trainer, trainer.running_metrics()),
         )
 
     def nnl_on_epoch_end(self, event: EpochEnd) -> None:
         """Print the epoch's line."""
         trainer, now = event.trainer, time.perf_counter()
-        line = f"{_epoch_of(trainer, event.epoch)}  {self._numbers(trainer, event.metrics, now)}"
+        line = f"{_epoch_of(trainer, event.epoch)}  {self._numbers(trainer, event.metrics)}"
         if self._bar is not None and self._task is not None:
             self._bar.update(self._task, completed=trainer.state.step)
             self._bar.console.print(line, highlight=False, markup=False)
@@ -98,9 +98,9 @@ class ProgressPlugin(Plugin):
             self._bar.stop()
         self._bar = self._task = None
 
-    def _numbers(self, trainer: Trainer, metrics: Mapping[str, float], now: float) -> str:
-        seconds = now - self._epoch_started
-        speed = (trainer.state.samples - self._epoch_sample) / seconds if seconds else 0.0
+    def _numbers(self, trainer: Trainer, metrics: Mapping[str, float]) -> str:
+        seconds = self._last_step - self._epoch_started  # without the evaluation
+        speed = (trainer.state.samples - self._epoch_sample) / seconds if seconds > 0 else 0.0
         shown = [f"{name} {value:.4f}" for name, value in metrics.items()]
         return "  ".join([*shown, f"{speed:,.0f} {_unit(trainer)}/s"])
 
