@@ -13,6 +13,7 @@ from benchmarks.report import Cell, Report
 from benchmarks.timing import TIMING_COLUMNS, interleave, timing_row
 
 BASELINE = "import nnl_core"
+USE = "from nnl_core import F, PF, S, Variable; F.relu(Variable((2, 3)))"
 
 
 def run(rounds: int) -> Report:
@@ -22,9 +23,14 @@ def run(rounds: int) -> Report:
         BASELINE: [python, "-c", "import nnl_core"],
         "python": [python, "-c", "pass"],
         "import numpy": [python, "-c", "import numpy"],
+        "use nnl_core": [python, "-c", USE],
         "nnl --help": [str(Path(python).with_name("nnl")), "--help"],
     }
-    descriptions = {"python": "an interpreter that does nothing: contained in all of these"}
+    descriptions = {
+        BASELINE: "loads nothing that is not asked for: compare 'use nnl_core' with the peers",
+        "python": "an interpreter that does nothing: contained in all of these",
+        "use nnl_core": "all functions, parametric functions and solvers, and one call",
+    }
     for peer in (TORCH, NNABLA):
         name = f"import {peer.name}"
         version = peer.python or f"{sys.version_info.major}.{sys.version_info.minor}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import random
 from collections.abc import Callable, Mapping
 from statistics import median, quantiles
 from time import perf_counter
@@ -16,43 +17,54 @@ UNITS = (("s", 1.0), ("ms", 1e-3), ("us", 1e-6), ("ns", 1e-9))
 
 
 def interleave(
-    cases: Mapping[str, Callable[[], object]], *, rounds: int, sample_seconds: float = 0.02
+    cases: Mapping[str, Callable[[], object]],
+    *,
+    rounds: int,
+    sample_seconds: float = 0.02,
+    clock: Callable[[], float] = perf_counter,
 ) -> Samples:
     """Return the seconds that one call of each case took, ``rounds`` times each.
 
     A sample repeats its case for about ``sample_seconds``. Every round times every case once, each
-    round in another order.
+    round in another order. Cases of one thread may take ``time.thread_time`` as their ``clock``, in
+    which what other processes do does not count.
     """
-    repeats = {name: _repeats(call, sample_seconds) for name, call in cases.items()}
+
+    def seconds(call: Callable[[], object], repeats: int) -> float:
+        turns = range(repeats)
+        start = clock()
+        for _ in turns:
+            call()
+        return (clock() - start) / repeats
+
+    repeats = {name: _repeats(call, seconds, sample_seconds) for name, call in cases.items()}
     samples: Samples = {name: [] for name in cases}
     names = list(cases)
+    order = random.Random(0)
     gc.collect()
     gc.disable()
     try:
-        for turn in range(rounds):
-            first = turn % len(names)
-            for name in names[first:] + names[:first]:
-                samples[name].append(_seconds(cases[name], repeats[name]))
+        for _ in range(rounds):
+            # Shuffled, not rotated: what ran just before leaves its mark on caches and clock.
+            order.shuffle(names)
+            for name in names:
+                samples[name].append(seconds(cases[name], repeats[name]))
     finally:
         gc.enable()
     return samples
 
 
-def _repeats(call: Callable[[], object], sample_seconds: float) -> int:
+def _repeats(
+    call: Callable[[], object],
+    seconds: Callable[[Callable[[], object], int], float],
+    sample_seconds: float,
+) -> int:
+    """Return how many calls take about ``sample_seconds``."""
     call()
     repeats = 1
-    while (each := _seconds(call, repeats)) * repeats < sample_seconds / 4:
+    while (each := seconds(call, repeats)) * repeats < sample_seconds / 4:
         repeats *= 2
     return max(1, round(sample_seconds / each))
-
-
-def _seconds(call: Callable[[], object], repeats: int) -> float:
-    """Return what one of ``repeats`` calls took."""
-    turns = range(repeats)
-    start = perf_counter()
-    for _ in turns:
-        call()
-    return (perf_counter() - start) / repeats
 
 
 def timing_row(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from pathlib import Path
 
@@ -13,14 +14,14 @@ from benchmarks.report import Report
 RESULTS = Path(__file__).parents[2] / "benchmarks" / "RESULTS.md"
 
 
-def test_every_case_is_timed_once_a_round(monkeypatch):
-    monkeypatch.setattr(timing, "perf_counter", iter(range(1000)).__next__)
+def test_every_case_is_timed_once_a_round():
+    ticks = itertools.count().__next__
     called = []
     cases = {"a": lambda: called.append("a"), "b": lambda: called.append("b")}
-    samples = timing.interleave(cases, rounds=3, sample_seconds=1)
+    samples = timing.interleave(cases, rounds=3, sample_seconds=1, clock=ticks)
     assert samples == {"a": [1.0] * 3, "b": [1.0] * 3}
     rounds = called[-6:]
-    assert rounds == ["a", "b", "b", "a", "a", "b"]
+    assert [sorted(rounds[start : start + 2]) for start in (0, 2, 4)] == [["a", "b"]] * 3
 
 
 def test_a_ratio_is_taken_between_neighbours():
