@@ -43,9 +43,9 @@ class Instruction:
 
     @property
     def identity(self) -> tuple[object, ...]:
-        """What tells its attributes from another's: ``1``, ``1.0`` and ``True`` differ, as do zeros.
+        """What tells its attributes from those of another: ``1``, ``1.0`` and ``True`` differ.
 
-        To Python they are equal, but not to an operator: 0.0 and -0.0 have other reciprocals.
+        To Python they are equal, but not to an operator; nor are 0.0 and -0.0.
         """
         return tuple((name, value, repr(value)) for name, value in self.attributes.items())
 

@@ -76,14 +76,20 @@ def promote_scalar(dtype: np.dtype, value: float | int | bool) -> np.dtype:
     """Return the dtype of an operation between an array and a Python scalar.
 
     A scalar never widens a floating array; an integer array with a float scalar becomes the
-    default floating dtype; a boolean array with an integer scalar becomes ``int64``.
+    default floating dtype; a boolean array with an integer scalar becomes ``int64``. Raises
+    `ShapeError` for an integer that the dtype cannot hold.
     """
     if dtype.kind == "f":
         return dtype
     if isinstance(value, (float, np.floating)):
         return DEFAULT_DTYPE
-    if dtype.kind == "b" and not isinstance(value, (bool, np.bool_)):
+    if isinstance(value, (bool, np.bool_)):
+        return dtype
+    if dtype.kind == "b":
         return np.dtype(np.int64)
+    bounds = np.iinfo(dtype)
+    if not bounds.min <= value <= bounds.max:
+        raise ShapeError(f"{dtype} cannot hold {value}; cast the array to a wider dtype first")
     return dtype
 
 

@@ -420,8 +420,17 @@ def same_dtype(x: Operand, y: Operand) -> tuple[Variable, Variable]:
 
 
 def _counted(x: Variable, y: Variable) -> tuple[Variable, Variable]:
-    """Make integers of booleans, so that sums of truths count them."""
+    """Make integers of booleans: sums of truths count them, and their differences are negative."""
     return (x, y) if x.dtype.kind != "b" else (cast(x, np.int64), cast(y, np.int64))
+
+
+def _scalar_like(value: float, dtype: np.dtype) -> Variable:
+    return Variable.constant(np.asarray(value, promote_scalar(dtype, value)))
+
+
+def _integer(x: Operand) -> Operand:
+    """Make a number of a truth, where there is no operation on truths."""
+    return int(x) if isinstance(x, (bool, np.bool_)) else x
 
 
 def add(x: Operand, y: Operand) -> Variable:
@@ -435,7 +444,10 @@ def add(x: Operand, y: Operand) -> Variable:
 
 def sub(x: Operand, y: Operand) -> Variable:
     """``x - y``, broadcasting; either may be a number."""
+    x, y = _integer(x), _integer(y)
     if is_number(y):
+        if _is_unsigned(x) and not isinstance(y, (float, np.floating)):
+            return sub_operator(x, _scalar_like(y, x.dtype))  # it has no place for -y
         return add_scalar(x, -y)
     if is_number(x):
         return r_sub_scalar(y, x)
@@ -465,16 +477,21 @@ def div(x: Operand, y: Operand) -> Variable:
 
 def pow(x: Operand, y: Operand) -> Variable:
     """``x ** y``, broadcasting; either may be a number."""
+    x, y = _integer(x), _integer(y)
     if is_number(y):
         return pow_scalar(x, y)
     if is_number(x):
         return r_pow_scalar(y, x)
-    return pow_operator(*same_dtype(x, y))
+    return pow_operator(*_counted(*same_dtype(x, y)))
 
 
 def neg(x: Operand) -> Variable:
-    """``-x``."""
-    return mul_scalar(x, -1)
+    """``-x``; of an unsigned integer it wraps round, as in NumPy."""
+    return r_sub_scalar(x, 0) if _is_unsigned(x) else mul_scalar(x, -1)
+
+
+def _is_unsigned(x: Operand) -> bool:
+    return isinstance(x, (Variable, np.ndarray)) and x.dtype.kind == "u"
 
 
 def _floating(x: Operand) -> Variable:
