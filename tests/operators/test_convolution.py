@@ -149,9 +149,15 @@ def outer_shape(
     return (shape[0], weight[0], *places)
 
 
-@given(geometry=geometries(), column_bytes=st.sampled_from([1, 2000, 1 << 20]))
-@settings(max_examples=60, deadline=None)
-def test_numpy_kernels_agree_with_the_references(geometry: Any, column_bytes: int) -> None:
+@given(
+    geometry=geometries(),
+    column_bytes=st.sampled_from([1, 2000, 1 << 20]),
+    band_bytes=st.sampled_from([1, 500, 1 << 20]),
+)
+@settings(max_examples=80, deadline=None)
+def test_numpy_kernels_agree_with_the_references(
+    geometry: Any, column_bytes: int, band_bytes: int
+) -> None:
     shape, weight, options = geometry
     outer = outer_shape(shape, weight, options)
     x, w, dy = numbers(*shape), numbers(*weight), numbers(*outer)
@@ -161,6 +167,7 @@ def test_numpy_kernels_agree_with_the_references(geometry: Any, column_bytes: in
     exact = {**options, "pad": pad}
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(kernels, "COLUMN_BYTES", column_bytes)
+        patch.setattr(kernels, "BAND_BYTES", band_bytes)
         patch.setattr(kernels, "SHORT_ROW", 3)
         for operator, arrays, attributes in [
             (CONVOLUTION, (x, w, numbers(weight[0])), options),

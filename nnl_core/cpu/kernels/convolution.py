@@ -18,6 +18,7 @@ from nnl_core.operators.dtypes import wide
 from nnl_core.operators.windows import Lengths, Pairs, placements, span, taps
 
 COLUMN_BYTES = 1 << 20  # columns of a block: what a second-level cache holds
+BAND_BYTES = 8 << 20  # columns of one example from which on its rows are divided
 SHORT_ROW = 16  # places below which copying row by row costs more than transposing
 GATHER = 1.5  # how many more columns gathering may make than scattering, which is slower
 WORTH_TRANSPOSING = 4  # examples of a block from which on short rows are transposed
@@ -128,18 +129,56 @@ class _Block:
         for position, tap in enumerate(g.taps):
             self.columns[:, position] = source[tap]
 
-    def scatter(self, dx: Array) -> None:
-        """Add the columns up where they were gathered from."""
+    def scatter(self, dx: Array, add: bool) -> None:
+        """Add the columns up where they were gathered from, and to ``dx`` or in place of it."""
         g = self.geometry
         self.image.fill(0)
         for position, tap in enumerate(g.taps):
             target = self.image[tap]
             np.add(target, self.columns[:, position], out=target)
-        dx.transpose(g.last)[...] = self.image[g.inner]
+        target = dx.transpose(g.last)
+        if add:
+            np.add(target, self.image[g.inner], out=target, casting="unsafe")
+        else:
+            target[...] = self.image[g.inner]
 
     def load(self, dy: Array) -> None:
         """Fill the outer matrix from examples of an output's gradient."""
         self.outer[...] = dy.transpose(self.geometry.last)
+
+
+def _bands(
+    x: Array, dy: Array, kernel: Lengths, stride: Lengths, pad: Pairs, dilation: Lengths
+) -> list[tuple[slice, slice, Pairs]]:
+    """Divide the first spatial axis where the columns of one example would be too large.
+
+    Return for each band the rows of the data, those of the places, and the padding of the band.
+    """
+    places, length = dy.shape[2], x.shape[2]
+    row = x.shape[1] * math.prod(kernel) * math.prod(dy.shape[3:]) * max(4, x.itemsize)
+    step = max(1, BAND_BYTES // max(1, row))
+    if step >= places:
+        return [(slice(None), slice(None), pad)]
+    bands = []
+    for first in range(0, places, step):
+        last = min(places, first + step)
+        start = first * stride[0] - pad[0][0]
+        stop = (last - 1) * stride[0] + (kernel[0] - 1) * dilation[0] + 1 - pad[0][0]
+        data = slice(min(length, max(0, start)), max(0, min(length, stop)))
+        margin = (data.start - start, stop - max(data.start, data.stop))
+        bands.append((data, slice(first, last), (margin, *pad[1:])))
+    return bands
+
+
+def _blocks(
+    x: Array, dy: Array, kernel: Lengths, stride: Lengths, pad: Pairs, dilation: Lengths, group: int
+) -> Iterator[tuple[Array, Array, _Block]]:
+    """Yield parts of the data and of the output, with scratch memory for them."""
+    for data, rows, margin in _bands(x, dy, kernel, stride, pad, dilation):
+        x_band, dy_band = x[:, :, data], dy[:, :, rows]
+        geometry = _geometry(x_band, dy_band, kernel, stride, margin, dilation, group)
+        for block, scratch in geometry.blocks():
+            yield x_band[block], dy_band[block], scratch
 
 
 def _weights(weight: Array, group: int) -> Array:
@@ -180,10 +219,10 @@ def _convolution(
         if shift is not None:
             np.add(out, shift[..., 0], out=out, casting="unsafe")
         return out
-    for block, scratch in _geometry(x, out, kernel, stride, pad, dilation, group).blocks():
-        scratch.gather(x[block])
+    for data, part, scratch in _blocks(x, out, kernel, stride, pad, dilation, group):
+        scratch.gather(data)
         np.matmul(weights, scratch.column_matrix, out=scratch.outer_matrix)
-        target = out[block].transpose(scratch.geometry.last)
+        target = part.transpose(scratch.geometry.last)
         if shift is None:
             target[...] = scratch.outer
         else:
@@ -226,10 +265,13 @@ def _data_gradient(
     scattered = out.shape[1] * math.prod(dy.shape[2:])
     if max(stride) == 1 and gathered < GATHER * scattered:
         return _turned(dy, weight, pad, dilation, group, out)
-    for block, scratch in _geometry(out, dy, kernel, stride, pad, dilation, group).blocks():
-        scratch.load(dy[block])
+    overlap = len(_bands(out, dy, kernel, stride, pad, dilation)) > 1
+    if overlap:
+        out.fill(0)
+    for data, part, scratch in _blocks(out, dy, kernel, stride, pad, dilation, group):
+        scratch.load(part)
         np.matmul(weights, scratch.outer_matrix, out=scratch.column_matrix)
-        scratch.scatter(out[block])
+        scratch.scatter(data, add=overlap)
     return out
 
 
@@ -271,11 +313,10 @@ def _weight_gradient(
     if _is_pointwise(kernel, stride, pad, group) and min(maps, inside) <= math.prod(x.shape[2:]):
         total = np.matmul(_flat(dy), _flat(x).swapaxes(1, 2)).sum(axis=0)
     else:
-        geometry = _geometry(x, dy, kernel, stride, pad, dilation, group)
-        total = np.zeros((group, maps // group, inside), geometry.dtype)
-        for block, scratch in geometry.blocks():
-            scratch.gather(x[block])
-            scratch.load(dy[block])
+        total = np.zeros((group, maps // group, inside), wide(x[:0]).dtype)
+        for data, part, scratch in _blocks(x, dy, kernel, stride, pad, dilation, group):
+            scratch.gather(data)
+            scratch.load(part)
             total += np.matmul(scratch.outer_matrix, scratch.column_matrix.swapaxes(1, 2))
     if out is None:
         out = np.empty((maps, x.shape[1] // group, *kernel), x.dtype)
