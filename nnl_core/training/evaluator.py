@@ -40,7 +40,7 @@ def feed(network: Network, batch: Batch) -> None:
     """Copy a batch into a network's inputs."""
     arrays = batch.arrays
     for name, variable in network.inputs.items():
-        variable.d = arrays[name]
+        variable.data.write(arrays[name])
 
 
 class Evaluator:

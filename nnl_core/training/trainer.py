@@ -249,7 +249,7 @@ class Trainer:
             run(program, batch)
             if update_end is not None:
                 update_end(UpdateEnd(self, step, self.model.parameters))
-            loss = float(program.loss)
+            loss = float(program.loss.data.read().item())
             if not math.isfinite(loss):
                 raise TrainingError(self._not_finite(loss, batch))
             for name, variable in network.measured.items():
