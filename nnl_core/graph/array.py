@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterable, Mapping
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Self
@@ -15,6 +16,7 @@ from nnl_core.graph.spec import Spec
 if TYPE_CHECKING:
     from nnl_core.graph.backend import Backend, Buffer
 
+_writes = itertools.count()
 _FILLING_FUNCTIONS = (np.copyto, np.put, np.place, np.putmask, np.fill_diagonal)
 
 
@@ -31,7 +33,8 @@ class DataView(np.ndarray):
     """A writable view of an `NdArray`'s elements that reports writes to it.
 
     Reports let `Variable.backward` refuse to use a value that was overwritten since the forward
-    pass. Results of arithmetic, and copies, are plain arrays.
+    pass. Results of arithmetic, and copies, are plain arrays. What writes to the memory itself
+    (compiled code, the plain array that ``numpy.asarray`` makes of the view) is not seen.
     """
 
     _owner: NdArray | None = None
@@ -48,22 +51,36 @@ class DataView(np.ndarray):
         super().__setitem__(key, value)
         self._written()
 
-    def fill(self, value: Any) -> None:
-        """Set every element."""
-        super().fill(value)
+    @property
+    def flat(self) -> Any:
+        """An iterator that reads; assign to ``d.flat``, or through indices, to write."""
+        reader = self.view(np.ndarray)
+        reader.flags.writeable = False
+        return reader.flat
+
+    @flat.setter  # type: ignore[misc]  # arrays let assign to it, whatever NumPy's stubs say
+    def flat(self, value: Any) -> None:
+        self.view(np.ndarray).flat = value
         self._written()
 
-    def sort(self, *arguments: Any, **keywords: Any) -> None:
-        """Sort in place."""
-        super().sort(*arguments, **keywords)
-        self._written()
+    @property
+    def real(self) -> Any:
+        """The elements themselves: they are real."""
+        return self[...]
+
+    @real.setter
+    def real(self, value: Any) -> None:
+        self[...] = value
 
     def __array_ufunc__(
         self, ufunc: np.ufunc, method: str, *inputs: Any, out: Any = None, **keywords: Any
     ) -> Any:
         plain = tuple(_plain(value) for value in inputs)
         if out is None:
-            return getattr(ufunc, method)(*plain, **keywords)
+            result = getattr(ufunc, method)(*plain, **keywords)
+            if method == "at" and isinstance(inputs[0], DataView):
+                inputs[0]._written()
+            return result
         result = getattr(ufunc, method)(
             *plain, out=tuple(_plain(value) for value in out), **keywords
         )
@@ -80,13 +97,14 @@ class DataView(np.ndarray):
         keywords: Mapping[str, Any],
     ) -> Any:
         arguments = tuple(arguments)
+        result = super().__array_function__(function, types, arguments, keywords)
+        target = keywords.get("out")
         if function in _FILLING_FUNCTIONS:
             target = arguments[0] if arguments else None
-            result = super().__array_function__(function, types, arguments, keywords)
-            if isinstance(target, DataView):
-                target._written()
+        if isinstance(target, DataView):
+            target._written()
             return result
-        return _plain(super().__array_function__(function, types, arguments, keywords))
+        return _plain(result)
 
     def __repr__(self) -> str:
         return repr(self.view(np.ndarray))
@@ -102,6 +120,23 @@ class DataView(np.ndarray):
         return self.view(np.ndarray).copy(order)
 
 
+def _reporting(name: str) -> Callable[..., Any]:
+    """Return an array's method that changes it in place, followed by a report."""
+
+    def method(self: DataView, *arguments: Any, **keywords: Any) -> Any:
+        result = getattr(self.view(np.ndarray), name)(*arguments, **keywords)
+        self._written()
+        return result
+
+    method.__name__ = name
+    method.__doc__ = f"As ``numpy.ndarray.{name}``."
+    return method
+
+
+for _name in ("fill", "partition", "put", "setfield", "sort"):
+    setattr(DataView, _name, _reporting(_name))
+
+
 def _plain(value: Any) -> Any:
     return value.view(np.ndarray) if isinstance(value, DataView) else value
 
@@ -110,7 +145,8 @@ class NdArray:
     """Elements of one `Variable`'s data or gradient.
 
     The elements live in a host array, in a backend's buffer, or in both; whoever wrote last is
-    fresh and the other is refreshed when asked for. ``version`` counts writes.
+    fresh and the other is refreshed when asked for. ``version`` is another number after each write,
+    and never that of another array.
     """
 
     __slots__ = (
@@ -127,7 +163,7 @@ class NdArray:
 
     def __init__(self, spec: Spec, array: npt.NDArray[Any] | None = None) -> None:
         self.spec = spec
-        self.version = 0
+        self.version = next(_writes)
         self._host = array
         self._host_fresh = array is not None
         self._backend: Backend | None = None
@@ -183,7 +219,7 @@ class NdArray:
             else:
                 host.fill(0)
             if self.state is State.EMPTY:
-                self.version += 1
+                self.version = next(_writes)
             self.state = State.READY
             self._host_fresh, self._buffer_fresh = True, False
             return host
@@ -223,7 +259,7 @@ class NdArray:
 
     def touch(self) -> None:
         """Record that the host elements were written through a view."""
-        self.version += 1
+        self.version = next(_writes)
         self.state = State.READY
         self._host_fresh = True
         self._buffer_fresh = False
@@ -258,7 +294,7 @@ class NdArray:
         self._backend, self._buffer = backend, buffer
         self._host_fresh, self._buffer_fresh = False, True
         self.state = State.READY
-        self.version += 1
+        self.version = next(_writes)
 
     def writable_buffer(self, backend: Backend) -> Buffer:
         """Return memory where ``backend`` may write new elements; follow with `mark_written`."""
@@ -275,12 +311,12 @@ class NdArray:
         self.state = State.READY
         self._host_fresh = backend.on_host
         self._buffer_fresh = not backend.on_host
-        self.version += 1
+        self.version = next(_writes)
 
     def zero(self) -> None:
         """Make all elements zero; the memory is written when first read."""
         self.state = State.ZERO
-        self.version += 1
+        self.version = next(_writes)
 
     def fill(self, value: float) -> None:
         """Set every element to ``value``."""
@@ -291,7 +327,7 @@ class NdArray:
         self.state = State.CLEARED
         self._host = self._buffer = None
         self._host_fresh = self._buffer_fresh = False
-        self.version += 1
+        self.version = next(_writes)
 
     def copy_from(self, other: NdArray) -> None:
         """Copy another array's elements into this one."""

@@ -108,8 +108,19 @@ def test_writing_after_clear_makes_it_readable():
         lambda d: np.copyto(d, 2),
         lambda d: np.multiply(d, 2, out=d),
         lambda d: np.put(d, [0], 5),
+        lambda d: d.put([0], 5),
+        lambda d: d.partition(1),
+        lambda d: d.setfield(5, np.float32),
+        lambda d: setattr(d, "real", 5),
+        lambda d: setattr(d, "flat", 5),
+        lambda d: np.add.at(d, 0, 5),
+        lambda d: np.concatenate([np.ones((1, 3)), np.ones((1, 3))], out=d, casting="unsafe"),
+        lambda d: np.dot(np.eye(2, dtype=np.float32), np.ones((2, 3), np.float32), out=d),
     ],
-    ids=["setitem", "part", "iadd", "fill", "sort", "copyto", "out", "put"],
+    ids=[
+        *("setitem", "part", "iadd", "fill", "sort", "copyto", "out", "put"),
+        *("put method", "partition", "setfield", "real", "flat", "at", "concatenate", "dot"),
+    ],
 )
 def test_writes_through_the_view_are_counted(write):
     array = make()
@@ -117,6 +128,21 @@ def test_writes_through_the_view_are_counted(write):
     before = array.version
     write(array.data)
     assert array.version > before
+
+
+def test_no_two_writes_have_one_number_whatever_they_wrote_to():
+    first, second = make(), make()
+    assert first.version != second.version
+    first.write(1)
+    second.write(1)
+    assert first.version != second.version
+
+
+def test_elements_are_not_written_unseen_through_an_iterator():
+    x = Variable((2, 3))
+    with pytest.raises(ValueError, match="read-only"):
+        x.d.flat[0] = 1
+    assert list(x.d.flat) == [0] * 6
 
 
 @pytest.mark.parametrize(
