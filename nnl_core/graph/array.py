@@ -58,9 +58,9 @@ class DataView(np.ndarray):
         reader.flags.writeable = False
         return reader.flat
 
-    @flat.setter  # type: ignore[misc]  # arrays let assign to it, whatever NumPy's stubs say
+    @flat.setter
     def flat(self, value: Any) -> None:
-        self.view(np.ndarray).flat = value
+        self.view(np.ndarray).flat[:] = value
         self._written()
 
     @property
