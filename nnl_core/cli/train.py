@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import signal
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -82,6 +83,9 @@ def _interruptible(trainer: Trainer) -> Iterator[None]:
             raise KeyboardInterrupt
         trainer.request_stop(INTERRUPTED)
 
+    if threading.current_thread() is not threading.main_thread():  # which alone gets signals
+        yield
+        return
     before = signal.signal(signal.SIGINT, stop)
     try:
         yield

@@ -61,7 +61,7 @@ class Evaluator:
         self.model = model
         self.name = name
         self.session = session or current_session()
-        self.iterator = DataIterator(data, min(batch_size, max(len(data), 1)), shuffle=False)
+        self.iterator = DataIterator(data, batch_size, shuffle=False)
         self._networks = Networks(model, data.fields)
 
     def run(self) -> dict[str, float]:
@@ -111,8 +111,7 @@ class Predictor:
         """
         networks = Networks(self.model, data.fields)
         parts: dict[str, list[npt.NDArray[Any]]] = {}
-        size = min(self.batch_size, max(len(data), 1))
-        for batch in DataIterator(data, size, shuffle=False).epoch():
+        for batch in DataIterator(data, self.batch_size, shuffle=False).epoch():
             wanted = self._wanted(networks.fed(batch).outputs)
             forward_all(list(wanted.values()), clear_buffer=True)
             for name, variable in wanted.items():

@@ -82,12 +82,7 @@ class Trainer:
         self.folder = folder
         self.session = session or current_session()
         self.state = TrainState()
-        self.iterator = DataIterator(
-            data,
-            min(batch_size, max(len(data), 1)) if last_batch == "keep" else batch_size,
-            seed=seed,
-            last_batch=last_batch,
-        )
+        self.iterator = DataIterator(data, batch_size, seed=seed, last_batch=last_batch)
         self.evaluators = [
             Evaluator(model, source, name=name, session=self.session)
             for name, source in (evaluate or {}).items()
@@ -123,7 +118,7 @@ class Trainer:
         return {name: metric.value() for name, metric in self._metrics.items()}
 
     def report(self, name: str, value: float) -> None:
-        """Tell all who listen of a number that is worth keeping."""
+        """Tell all who listen of a number that is worth keeping, after the steps made so far."""
         if self.session.events.metric is not None:
             self.session.events.metric(MetricReported(name, value, self.state.step))
 
@@ -258,7 +253,7 @@ class Trainer:
             state.batch += 1
             state.samples += len(batch)
             if metric is not None:
-                metric(MetricReported("loss", loss, step))
+                metric(MetricReported("loss", loss, state.step))
             if step_end is not None:
                 step_end(StepEnd(self, step, batch, program.loss))
             if self._stop is not None:

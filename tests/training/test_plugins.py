@@ -43,11 +43,11 @@ def test_the_log_has_the_loss_of_each_step_and_the_metrics_of_each_epoch(run, li
     found = [(entry["step"], entry["name"]) for entry in lines(tmp_path)]
     epoch = ["train/loss", "test/loss"]
     assert found == [
-        (0, "loss"),
         (1, "loss"),
-        *((2, name) for name in epoch),
         (2, "loss"),
+        *((2, name) for name in epoch),
         (3, "loss"),
+        (4, "loss"),
         *((4, name) for name in epoch),
     ]
     assert lines(tmp_path)[-1]["value"] == result.metrics["test/loss"]

@@ -236,6 +236,23 @@ def test_a_plugin_can_wrap_the_whole_run(line, make_model):
     assert (result.epochs, result.stopped) == (1, "wrapped")
 
 
+def test_a_plugin_can_report_numbers_of_its_own(session, line, make_model):
+    trainer = Trainer(make_model(), line, S.Sgd(), epochs=1, batch_size=5, session=session)
+    heard = []
+
+    class Listener:
+        def nnl_on_step_end(self, event):
+            trainer.report("norm", 2.5)
+
+        def nnl_on_metric(self, event):
+            if event.name == "norm":
+                heard.append((event.value, event.step))
+
+    with session.listen(Listener()):
+        trainer.run()
+    assert heard == [(2.5, 1), (2.5, 2)]
+
+
 def test_a_batch_may_be_changed_before_its_step(session, line, make_model):
     model = make_model()
     trainer = Trainer(model, line, S.Sgd(lr=0.1), epochs=1, session=session)

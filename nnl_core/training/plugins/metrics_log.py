@@ -17,7 +17,7 @@ FILE_NAME = "metrics.jsonl"
 
 
 class MetricsLogPlugin(Plugin):
-    """Writes ``metrics.jsonl``: step, name, value and seconds since the start, line by line.
+    """Writes ``metrics.jsonl``: steps made, name, value and seconds since the start, by line.
 
     ``loss`` is that of a step; ``train/...`` and its like are those of an epoch.
     """
