@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import cache
 from itertools import islice
 from types import ModuleType
-from typing import Any, cast
+from typing import Any, Literal, cast, get_args, get_origin, get_type_hints
 
 from nnl_core.errors import HookError, PluginLoadError, PluginVersionError
 from nnl_core.hooks import loading, versions
@@ -15,7 +16,7 @@ from nnl_core.hooks.records import Record, SettingsSpec
 from nnl_core.hooks.specs import API, HookInfo, Plugin
 
 _NAME = re.compile(r"[A-Za-z]\w*(-\w+)*")
-_API = re.compile(r"(\d+)(?:\.(\d+))?")
+_API = re.compile(r"(\d+)(?:\.(\d+))?", re.ASCII)
 _MOST_RECORDS = 10_000  # a generator without end must not hang the engine
 _NOTHING = (inspect.Signature.empty, None, "None")
 
@@ -36,6 +37,8 @@ def instantiate(found: object, name: str) -> object:
     own = getattr(plugin, "name", None)
     if own != name:
         raise PluginLoadError(f"its class is named {own!r}, but its entry point {name!r}")
+    if type(plugin).__eq__ is not object.__eq__:
+        raise PluginLoadError("it defines __eq__; plugins are told apart by identity")
     requires = getattr(plugin, "requires", None)
     if not isinstance(requires, tuple | list) or not all(isinstance(it, str) for it in requires):
         raise PluginLoadError(f"requires must be a tuple of plugin names, not {requires!r}")
@@ -124,27 +127,32 @@ def check_implementations(
     for name in names:
         info = hooks.get(name)
         if info is not None:
-            check_implementation(getattr(plugin, name), name, info, options_of(plugin, name))
+            check_implementation(plugin, name, info, options_of(plugin, name))
         elif not options_of(plugin, name).get("optionalhook"):
             raise HookError(f"unknown hook {name}{loading.did_you_mean(name, hooks)}")
 
 
 def check_implementation(
-    function: object, name: str, info: HookInfo, options: Mapping[str, Any]
+    plugin: object, name: str, info: HookInfo, options: Mapping[str, Any]
 ) -> None:
     """Raise HookError where one implementation does not fit its specification."""
-    if not callable(function) or inspect.isclass(function):
-        raise HookError(f"{name} is {function!r}, not a method")
+    static = inspect.getattr_static(plugin, name)
+    bare = getattr(static, "__func__", static)
+    if not inspect.isfunction(bare):
+        raise HookError(f"{name} is a {type(bare).__name__}, not a method")
     is_wrapper = options.get("wrapper") or options.get("hookwrapper")
     if is_wrapper and not info.wrappers:
         raise HookError(f"{name} ({info.role}, class {info.cost}) takes no wrappers")
-    if inspect.iscoroutinefunction(function) or inspect.isasyncgenfunction(function):
+    if inspect.iscoroutinefunction(bare) or inspect.isasyncgenfunction(bare):
         raise HookError(f"{name} is asynchronous; hooks are called without an event loop")
-    if inspect.isgeneratorfunction(function) and info.role != "provider" and not is_wrapper:
+    if inspect.isgeneratorfunction(bare) and info.role != "provider" and not is_wrapper:
         raise HookError(f"{name} contains a yield, so calling it would do nothing")
-    signature = inspect.signature(function)
+    try:
+        signature = inspect.signature(getattr(plugin, name))
+    except ValueError as error:  # there is no place even for self
+        raise HookError(f"{name}: {loading.describe(error)}") from error
     takes = tuple(
-        parameter.name if parameter.kind is parameter.POSITIONAL_OR_KEYWORD else str(parameter)
+        _named(parameter)
         for parameter in signature.parameters.values()
         if parameter.default is parameter.empty
     )
@@ -152,6 +160,13 @@ def check_implementation(
         raise HookError(f"{name} takes ({', '.join(info.takes)}), not ({', '.join(takes)})")
     if info.role == "event" and signature.return_annotation not in _NOTHING:
         raise HookError(f"{name} returns nothing, not {signature.return_annotation}")
+
+
+def _named(parameter: inspect.Parameter) -> str:
+    """Return a parameter's name, with a star where it cannot be given by position."""
+    if parameter.kind in (parameter.POSITIONAL_ONLY, parameter.POSITIONAL_OR_KEYWORD):
+        return parameter.name
+    return f"{'*, ' if parameter.kind is parameter.KEYWORD_ONLY else ''}{parameter}"
 
 
 def specifications(namespace: object, prefix: str) -> dict[str, HookInfo]:
@@ -210,7 +225,7 @@ def records(plugin: object, hook: str, info: HookInfo) -> list[Record]:
         raise PluginLoadError(f"{hook} returned more than {_MOST_RECORDS} records")
     names = set()
     for record in found:
-        if not isinstance(record, kind):
+        if type(record) is not kind:  # which is what it is looked up by
             raise PluginLoadError(f"{hook} returned {record!r}, which is no {kind.__name__}")
         problem = _record_problem(record)
         if problem:
@@ -224,11 +239,35 @@ def records(plugin: object, hook: str, info: HookInfo) -> list[Record]:
 
 
 def _record_problem(record: Record) -> str | None:
-    if not isinstance(record.name, str) or not record.name.strip():
-        return "a name is a string, and not empty"
-    if not isinstance(record.summary, str) or len(record.summary.splitlines()) > 1:
+    problem = next(_field_problems(record), None)
+    if problem:
+        return problem
+    if not record.name.isprintable() or " " in record.name or record.name[:1] in ("", "-"):
+        return "a name is one word, without '-' in front"
+    if len(record.summary.splitlines()) > 1:
         return f"a summary is one line, not {record.summary!r}"
     probe = getattr(record, "probe", "")
     return loading.target_problem(record.target) or (
         loading.target_problem(probe) if probe else None
     )
+
+
+def _field_problems(record: Record) -> Iterator[str]:
+    """Compare the fields of a record with the types that its class declares."""
+    for name, annotation in _types(type(record)).items():
+        value = getattr(record, name)
+        kind, choices = get_origin(annotation) or annotation, get_args(annotation)
+        if kind is Literal and value not in choices:
+            yield f"{name} must be one of {', '.join(map(str, choices))}, not {value!r}"
+        elif kind in (str, int, bool, bytes, tuple, frozenset) and not isinstance(value, kind):
+            yield f"{name} must be of type {kind.__name__}, not {value!r}"
+        elif choices in ((str,), (str, ...)) and not all(isinstance(item, str) for item in value):
+            yield f"{name} must hold strings, not {value!r}"
+
+
+@cache
+def _types(kind: type[Record]) -> dict[str, Any]:
+    try:
+        return get_type_hints(kind)
+    except NameError:  # a plugin's own record, whose types only a type checker imports
+        return {}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import inspect
 import io
 import os
 import subprocess
@@ -11,7 +10,7 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from types import FunctionType, ModuleType
-from typing import NamedTuple, get_type_hints
+from typing import NamedTuple
 
 from nnl_core.errors import NnlError
 from nnl_core.hooks import (
@@ -188,7 +187,7 @@ def _import_problems(plugin: type[Plugin]) -> list[str]:
 
 def _record_problems(record: Record, plugin: type[Plugin], session: Session) -> list[str]:
     label = f"{type(record).__name__} {record.name!r}"
-    problems = [f"{label}: {problem}" for problem in _field_problems(record)]
+    problems = []
     if isinstance(record, LayerSpec) and not record.name.startswith(f"{plugin.name}."):
         problems.append(f"{label}: the names of layers begin with '{plugin.name}.'")
     try:
@@ -200,20 +199,6 @@ def _record_problems(record: Record, plugin: type[Plugin], session: Session) -> 
     except NnlError as error:
         problems.append(str(error))
     return problems
-
-
-def _field_problems(record: Record) -> Iterator[str]:
-    """Compare the fields of a record with the types that its class declares."""
-    for name, annotation in get_type_hints(type(record)).items():
-        value = getattr(record, name)
-        origin = getattr(annotation, "__origin__", annotation)
-        if inspect.isclass(origin) and not isinstance(value, origin):
-            yield f"{name} must be of type {origin.__name__}, not {value!r}"
-        elif not inspect.isclass(origin) and value not in annotation.__args__:  # Literal
-            yield f"{name} must be one of {', '.join(annotation.__args__)}, not {value!r}"
-        elif origin in (tuple, frozenset):
-            if not all(isinstance(item, str) for item in value):
-                yield f"{name} must hold strings, not {value!r}"
 
 
 def _target_problems(record: Record, found: object) -> Iterator[str]:

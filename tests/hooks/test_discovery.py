@@ -123,7 +123,7 @@ NONSENSE = {
     "one record": ("return SolverSpec('a', 'b:c', '')", "nnl_solvers returned one record"),
     "another record": ("yield LayerSpec('a', 'b:c', '')", "which is no SolverSpec"),
     "a plain tuple": ("yield ('a', 'b:c', '')", "which is no SolverSpec"),
-    "an empty name": ("yield SolverSpec('', 'b:c', '')", "a name is a string, and not empty"),
+    "an empty name": ("yield SolverSpec('', 'b:c', '')", "'': a name is one word"),
     "a dotted target": ("yield SolverSpec('a', 'b.c:', '')", "'b.c:' is not an import string"),
     "two lines": ("yield SolverSpec('a', 'b:c', 'x\\ny')", "a summary is one line"),
     "a name twice": (
@@ -136,6 +136,13 @@ NONSENSE = {
         "yield SolverSpec('half', 'b:c', '')\n    raise KeyError('k')",
         "nnl_solvers: KeyError: 'k'",
     ),
+    "a record of a subclass": (
+        "class Mine(SolverSpec): pass\n    return [Mine('a', 'b:c', '')]",
+        "which is no SolverSpec",
+    ),
+    "a name of two words": ("yield SolverSpec('a b', 'b:c', '')", "'a b': a name is one word"),
+    "an option for a name": ("yield SolverSpec('-x', 'b:c', '')", "'-x': a name is one word"),
+    "an unprintable name": ("yield SolverSpec('a\\x1b', 'b:c', '')", "a name is one word"),
     "no end": (
         "import itertools\n    return (SolverSpec(f's{i}', 'b:c', '') for i in itertools.count())",
         "more than 10000 records",
@@ -160,9 +167,64 @@ def test_a_hook_that_returns_nonsense_takes_its_whole_plugin_out(install, body, 
     assert manager.entry("bad").hooks and len(manager.entry("good").hooks) == 2
 
 
+FIELDS = {
+    "a number that is none": (
+        "def nnl_backends(self): yield BackendSpec('a', 'b:c', '', priority='high')",
+        "backend 'a': priority must be of type int, not 'high'",
+    ),
+    "a string for a tuple": (
+        "def nnl_data_sources(self): yield DataSourceSpec('a', 'b:c', '', schemes='mnist:')",
+        "data source 'a': schemes must be of type tuple, not 'mnist:'",
+    ),
+    "a tuple of other things": (
+        "def nnl_file_formats(self): yield FileFormatSpec('a', 'b:c', '', (1,))",
+        "file format 'a': suffixes must hold strings, not (1,)",
+    ),
+    "an unknown stage": (
+        "def nnl_graph_passes(self): yield PassSpec('a', 'b:c', '', [])",
+        "graph pass 'a': stage must be one of canonicalize, fuse, lower, not []",
+    ),
+    "a name that is no string": (
+        "def nnl_solvers(self): yield SolverSpec(b'a', 'b:c', '')",
+        "solver b'a': name must be of type str, not b'a'",
+    ),
+    "no summary": (
+        "def nnl_solvers(self): yield SolverSpec('a', 'b:c', None)",
+        "solver 'a': summary must be of type str, not None",
+    ),
+}
+
+
+@pytest.mark.parametrize(("body", "cause"), FIELDS.values(), ids=FIELDS)
+def test_a_field_of_another_type_takes_the_plugin_out_before_anybody_uses_it(install, body, cause):
+    install("bad", body)
+    install("good", GOOD)
+    manager, reports = load(named=("bad", "good"))
+    assert states(manager) == {"bad": "failed", "good": "active"}
+    assert cause in reports[0]
+
+
 MISUSED = {
+    "a property": (
+        "@property\ndef nnl_on_step_end(self): raise AssertionError",
+        "nnl_on_step_end is a property, not a method",
+    ),
+    "an object that can be called": (
+        "import functools\nnnl_on_step_end = functools.partialmethod(print)",
+        "nnl_on_step_end is a partialmethod, not a method",
+    ),
+    "a class": ("class nnl_on_step_end: pass", "nnl_on_step_end is a type, not a method"),
+    "no self": ("def nnl_solvers(): return []", "nnl_solvers: ValueError: invalid method sig"),
+    "a keyword-only event": (
+        "def nnl_on_step_end(self, *, event): pass",
+        "nnl_on_step_end takes (event), not (*, event)",
+    ),
+    "equality of its own": (
+        "def __eq__(self, other): raise ValueError",
+        "it defines __eq__; plugins are told apart by identity",
+    ),
     "unknown": ("def nnl_on_step_edn(self, event): pass", "did you mean 'nnl_on_step_end'"),
-    "no method": ("nnl_solvers = ()", "nnl_solvers is (), not a method"),
+    "no method": ("nnl_solvers = ()", "nnl_solvers is a tuple, not a method"),
     "no argument": ("def nnl_on_step_end(self): pass", "nnl_on_step_end takes (event), not ()"),
     "wrong argument": (
         "def nnl_on_step_end(self, e): pass",

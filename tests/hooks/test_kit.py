@@ -90,15 +90,15 @@ FLAWS = {
     ),
     "field of another type": (
         "def nnl_file_formats(self): yield FileFormatSpec('f', 'json:dumps', '', '.json')",
-        "FileFormatSpec 'f': suffixes must be of type tuple, not '.json'",
+        "file format 'f': suffixes must be of type tuple, not '.json'",
     ),
     "field of other elements": (
         "def nnl_data_sources(self): yield DataSourceSpec('f', 'json:dumps', '', (1,))",
-        "DataSourceSpec 'f': schemes must hold strings, not (1,)",
+        "data source 'f': schemes must hold strings, not (1,)",
     ),
     "unknown stage": (
         "def nnl_graph_passes(self): yield PassSpec('p', 'json:dumps', '', 'late')",
-        "PassSpec 'p': stage must be one of canonicalize, fuse, lower, not 'late'",
+        "graph pass 'p': stage must be one of canonicalize, fuse, lower, not 'late'",
     ),
     "command without functions": (
         "def nnl_commands(self): yield CommandSpec('c', 'json', '')",
