@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from nnl_core.errors import GraphError, NnlError, OperatorError, ShapeError
-from nnl_core.graph.modes import auto_forward, modes, no_grad
+from nnl_core.graph.modes import at_moment, auto_forward, modes, no_grad
 from nnl_core.graph.modes import recompute as recompute_scope
 from nnl_core.graph.node import Node, topological
 from nnl_core.graph.variable import Variable, functions
@@ -46,15 +46,16 @@ def grad(
     allow_unused
         whether an input that no output depends on has gradient zero instead of raising
 
-    Raises `GraphError` for an unused input, and `NotDifferentiableError` where an operator on the
-    way has no gradient.
+    Raises `GraphError` for an unused input, `NotDifferentiableError` where an operator on the way
+    has no gradient, and in a dynamic graph `StaleValueError` where a needed value was overwritten.
     """
     ends = [outputs] if isinstance(outputs, Variable) else list(outputs)
     starts = [inputs] if isinstance(inputs, Variable) else list(inputs)
     dynamic = modes.auto_forward
     with auto_forward(False):
         seeds = _seeds(ends, grad_outputs)
-        table = gradient_table(ends, seeds, {key_of(v) for v in starts})
+        wanted = {key_of(start) for start in starts}
+        table = gradient_table(ends, seeds, wanted)
         result = []
         for position, start in enumerate(starts):
             gradient = table.get(key_of(start))
@@ -68,9 +69,9 @@ def grad(
                 gradient = Variable.constant(np.zeros(start.shape, start.dtype))
             result.append(gradient)
     if dynamic:
-        from nnl_core.graph.execute import forward
+        from nnl_core.graph.execute import run_gradients
 
-        forward(tuple(v for v in result if v.parent is not None))
+        run_gradients(ends, wanted, result)
     return result
 
 
@@ -132,7 +133,8 @@ def gradient_table(
             gradients = [table.get((node, index)) for index in range(len(node.specs))]
             if all(gradient is None for gradient in gradients):
                 continue
-            passed_on = _call_vjp(node, gradients)
+            with at_moment(node.moment):
+                passed_on = _call_vjp(node, gradients)
             if on_node is not None:
                 on_node(node, gradients, passed_on)
             for variable, gradient in zip(node.inputs, passed_on, strict=True):

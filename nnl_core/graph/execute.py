@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from nnl_core.errors import GraphError, StaleValueError
 from nnl_core.graph.array import NdArray, State
-from nnl_core.graph.autodiff import flowing_nodes, gradient_table
+from nnl_core.graph.autodiff import Key, flowing_nodes, gradient_table, key_of
 from nnl_core.graph.backend import Backend, current_backend
 from nnl_core.graph.lower import lower
 from nnl_core.graph.modes import auto_forward
-from nnl_core.graph.node import Node, Structure, topological
+from nnl_core.graph.node import Node, Structure, run_node, topological
 from nnl_core.graph.observe import NodeHook, backward_observer, forward_observer
 from nnl_core.graph.program import BoundProgram, Observer
 from nnl_core.graph.variable import Variable
@@ -21,6 +21,8 @@ from nnl_core.session import current_session
 
 if TYPE_CHECKING:
     import numpy.typing as npt
+
+Read = tuple[Node, int]  # position of an input from 0, of an output from the end: -1, -2, ...
 
 
 class ForwardPlan(BoundProgram):
@@ -54,11 +56,13 @@ class ForwardPlan(BoundProgram):
                     self.released.append(storage)
         super().__init__(lower(kept), backend, optimize=optimize)
 
+    is_usable = True
+
     def run(self, observer: Observer | None = None) -> None:
         """Compute, note which writes were read, and release what is not kept."""
         super().run(observer)
         for node in self.nodes:
-            node.note_versions()
+            node.note_versions(self.lowered.overwritten.get(node, ()))
         for storage in self.released:
             if storage.state is not State.CLEARED:
                 storage.clear()
@@ -96,7 +100,7 @@ def forward(
     observe = forward_observer(pre_hook, post_hook)
     plan: ForwardPlan = _cached_plan(
         computed[0],
-        ("forward", keep, observe is None, backend, *map(id, computed[1:])),
+        ("forward", keep, observe is None, backend, *map(key_of, computed[1:])),
         lambda: ForwardPlan(computed, backend, keep, optimize=observe is None),
     )
     plan.run(None if observe is None else observe(plan.lowered))
@@ -112,7 +116,7 @@ def forward_all(
 def _cached_plan(root: Variable, key: Any, make: Callable[[], Any]) -> Any:
     version = (Structure.version, current_session().graph_version)
     known = root._plans.get(key)
-    if known is None or known[0] != version:
+    if known is None or known[0] != version or not known[1].is_usable:
         known = root._plans[key] = (version, make())
     return known[1]
 
@@ -153,32 +157,24 @@ class BackwardPlan(BoundProgram):
         lowered = lower(
             (*outputs, *kept),
             given=lambda node, index: (
-                node in forward_nodes
-                and node.storages[index].state is not State.CLEARED
-                and not node.recompute
+                node in forward_nodes and node.storages[index].has_value and not node.recompute
             ),
             is_backward=lambda node: node not in forward_nodes,
             effects=False,
         )
-        self.reads = _reads(order, {id(storage) for storage in lowered.leaves})
+        given = {id(storage) for storage in lowered.leaves}
+        again = forward_nodes.intersection(lowered.nodes)
+        self.reads = list(_reads(flowing_nodes(order, None), again, given))
+        self.given = [s for node in order for s in node.storages if id(s) in given]
         super().__init__(lowered, backend, optimize=optimize)
         if optimize:
             # Nodes of the gradient lead back to the root; holding them would make a cycle.
             lowered.nodes, lowered.numbers = [], {}
 
-    def check_versions(self) -> None:
-        """Raise where a value that is about to be read was overwritten since the forward pass."""
-        for node, position in self.reads:
-            variable = node.inputs[position]
-            versions = node.input_versions
-            assert variable is not None
-            if versions is not None and versions[position] != variable._data.version:
-                origin = variable.parent.name if variable.parent else f"of shape {variable.shape}"
-                raise StaleValueError(
-                    f"variable {variable.name or origin!r} was written after the forward pass of "
-                    f"{node.name!r}, whose gradient needs the value it had; call forward again "
-                    "before backward"
-                )
+    @property
+    def is_usable(self) -> bool:
+        """Whether all that it takes from a forward pass is still there."""
+        return all(storage.has_value for storage in self.given)
 
     def run(self, observer: Observer | None = None) -> None:
         """Compute all gradients and add those of leaves to what they hold."""
@@ -195,18 +191,55 @@ class BackwardPlan(BoundProgram):
             gradient.write(gradient.read() + scratch.read())
 
 
-def _reads(order: list[Node], leaves: set[int]) -> list[tuple[Node, int]]:
-    """Return the (node, input) pairs whose value the backward program reads."""
-    result = []
-    for node in order:
+def _reads(flowing: set[Node], again: set[Node], given: set[int]) -> Iterator[Read]:
+    """Yield what gradients read of a forward pass, where its storage is among those ``given``.
+
+    A node that is computed ``again`` reads all of its inputs.
+    """
+    for node in flowing | again:
+        saved = node.operator.save
         for position, variable in enumerate(node.inputs):
-            if (
-                variable is not None
-                and id(variable._data) in leaves
-                and node.operator.input_name(position) in node.operator.save
-            ):
-                result.append((node, position))
-    return result
+            if variable is not None and id(variable._data) in given:
+                if node in again or node.operator.input_name(position) in saved:
+                    yield node, position
+        for index, storage in enumerate(node.storages):
+            if id(storage) in given and node.operator.output_name(index) in saved:
+                yield node, index - len(node.storages)
+
+
+def _check_versions(reads: Iterable[Read]) -> None:
+    """Raise where a value that is about to be read was overwritten since the forward pass."""
+    for node, position in reads:
+        if node.input_versions is None:
+            continue  # it has not run: all it needs is computed now
+        if position < 0:
+            variable: Variable | None = node.output(len(node.storages) + position)
+            version = node.output_versions[position]
+        else:
+            variable, version = node.inputs[position], node.input_versions[position]
+        assert variable is not None
+        if version != variable._data.version:
+            origin = variable.parent.name if variable.parent else f"of shape {variable.shape}"
+            raise StaleValueError(
+                f"variable {variable.name or origin!r} was written after the forward pass of "
+                f"{node.name!r}, whose gradient needs the value it had; call forward again "
+                "before backward"
+            )
+
+
+def run_gradients(
+    outputs: Sequence[Variable], wanted: set[Key], gradients: Sequence[Variable]
+) -> None:
+    """Run the nodes of gradients in a dynamic graph, on what its nodes computed."""
+    missing = [
+        node
+        for node in topological(gradients)
+        if not all(storage.has_value for storage in node.storages)
+    ]
+    given = {id(v._data) for node in missing for v in node.inputs if v is not None}
+    _check_versions(_reads(flowing_nodes(topological(outputs), wanted), set(), given))
+    for node in missing:
+        run_node(node)
 
 
 def backward(
@@ -231,7 +264,7 @@ def backward(
             root, backend, keep_intermediates=not clear_buffer, optimize=observe is None
         ),
     )
-    plan.check_versions()
+    _check_versions(plan.reads)
     plan.seed.write(root.grad.read())
     plan.run(None if observe is None else observe(plan.lowered, plan.flow))
     if clear_buffer:

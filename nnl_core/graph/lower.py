@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Callable, Iterable
+from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from nnl_core.graph.ir import ABSENT, FOLDABLE, Graph, Instruction
 
 if TYPE_CHECKING:
     from nnl_core.graph.array import NdArray
-    from nnl_core.graph.node import Node
+    from nnl_core.graph.node import Effect, Node
     from nnl_core.graph.variable import Variable
 
 Key = tuple[int, int, int]  # (id of node or storage, output index, epoch)
@@ -20,6 +21,7 @@ class Lowered:
     """A graph with the storage of each leaf and each output, and the nodes it came from.
 
     ``numbers`` gives the value number of an output of a node: by node, index and epoch.
+    ``overwritten`` gives, for each node, the positions of inputs that a run itself replaces.
     """
 
     def __init__(self) -> None:
@@ -28,6 +30,33 @@ class Lowered:
         self.outputs: list[NdArray] = []
         self.nodes: list[Node] = []
         self.numbers: dict[tuple[Node, int, int], int] = {}
+        self.overwritten: dict[Node, set[int]] = {}
+
+
+class Timeline:
+    """The assignments of one run, and which of them a reader sees."""
+
+    def __init__(self, effects: Iterable[Effect]) -> None:
+        self._of: dict[int, list[Effect]] = {}  # by id of the target's storage
+        for effect in sorted(effects, key=attrgetter("moment")):
+            self._of.setdefault(id(effect.target._data), []).append(effect)
+
+    def last(self) -> list[Effect]:
+        """Return the last assignment to each target."""
+        return [effects[-1] for effects in self._of.values()]
+
+    def is_replaced(self, variable: Variable) -> bool:
+        """Whether a variable is assigned to."""
+        return variable.parent is None and id(variable._data) in self._of
+
+    def seen(self, variable: Variable, moment: float) -> Variable:
+        """Return the variable whose value a reader of that moment sees in place of another."""
+        while variable.parent is None:
+            earlier = [e for e in self._of.get(id(variable._data), ()) if e.moment < moment]
+            if not earlier:
+                break
+            variable, moment = earlier[-1].value, earlier[-1].moment
+        return variable
 
 
 def lower(
@@ -57,7 +86,7 @@ def lower(
     lowered = Lowered()
     graph = lowered.graph
     outputs, updates = list(outputs), list(updates)
-    order = _schedule([v for v, _ in (*outputs, *updates)], given, is_backward, effects)
+    order, timeline = _schedule([v for v, _ in (*outputs, *updates)], given, is_backward, effects)
     values: dict[Key, int] = {}
     bases: dict[int, int] = {}
 
@@ -82,11 +111,19 @@ def lower(
             return leaf(variable._data)
         return values[id(node), variable._index, epoch if node.recompute else 0]
 
-    pending: dict[int, tuple[NdArray, Variable]] = {}
+    def read(variable: Variable, epoch: int, moment: float) -> int:
+        seen = timeline.seen(variable, moment)
+        return value_of(seen, epoch if seen is variable else 0)
+
+    last = {id(effect.target._data): effect.value for effect in timeline.last()}
     for node, epoch in order:
         inner = 1 if epoch or is_backward(node) else 0
         numbers = tuple(graph.new_value(spec) for spec in node.specs)
-        inputs = tuple(ABSENT if v is None else value_of(v, inner) for v in node.inputs)
+        inputs = tuple(ABSENT if v is None else read(v, inner, node.moment) for v in node.inputs)
+        for position, variable in enumerate(node.inputs):
+            if variable is not None and timeline.is_replaced(variable):
+                if timeline.seen(variable, node.moment) is not last[id(variable._data)]:
+                    lowered.overwritten.setdefault(node, set()).add(position)
         for index, number in enumerate(numbers):
             values[id(node), index, epoch] = number
             lowered.numbers[node, index, epoch] = number
@@ -94,15 +131,11 @@ def lower(
             Instruction(node.operator, inputs, numbers, node.attributes, len(lowered.nodes), epoch)
         )
         lowered.nodes.append(node)
-        if effects and not epoch:
-            for target, variable in node.effects:
-                pending[id(target._data)] = (target._data, variable)
     for variable, storage in outputs:
         graph.outputs.append(value_of(variable, 1 if _reads_backward(variable, is_backward) else 0))
         lowered.outputs.append(storage)
-    overwritten = [(variable, storage) for storage, variable in pending.values()]
-    for variable, storage in (*overwritten, *updates):
-        result = value_of(variable, 0)
+    assigned = [(read(e.value, 0, e.moment), e.target._data) for e in timeline.last()]
+    for result, storage in (*assigned, *((value_of(v, 0), storage) for v, storage in updates)):
         graph.updates[len(graph.outputs)] = graph.leaves.index(leaf(storage))
         graph.outputs.append(result)
         lowered.outputs.append(storage)
@@ -124,10 +157,11 @@ def _schedule(
     given: Callable[[Node, int], bool],
     is_backward: Callable[[Node], bool],
     effects: bool,
-) -> list[tuple[Node, int]]:
+) -> tuple[list[tuple[Node, int]], Timeline]:
     """Return (node, epoch) in the order the nodes were made, as far as dependence allows.
 
-    Epoch 1 is the second computation of a ``recompute`` node, put right before its first use.
+    With it come the assignments of these nodes. Epoch 1 is the second computation of a
+    ``recompute`` node, put right before its first use.
     """
     consumers: dict[tuple[Node, int], list[tuple[Node, int]]] = {}
     waiting: dict[tuple[Node, int], int] = {}
@@ -148,17 +182,28 @@ def _schedule(
 
     for output in outputs:
         need(output, 1 if _reads_backward(output, is_backward) else 0)
+    assignments: list[Effect] = []
     while found:
-        use = found.pop()
+        node, epoch = found.pop()
+        inner = 1 if epoch or is_backward(node) else 0
+        for variable in node.inputs:
+            need(variable, inner)
+        if effects and not epoch:
+            assignments += node.effects
+            for effect in node.effects:
+                need(effect.value, 0)
+    timeline = Timeline(assignments)
+    for use in waiting:
         node, epoch = use
         inner = 1 if epoch or is_backward(node) else 0
-        sources = {need(variable, inner) for variable in node.inputs} - {None}
-        if effects and not epoch:
-            for _, value in node.effects:
-                need(value, 0)
-        waiting[use] += len(sources)
-        for source in sources:
+        sources = set()
+        for variable in node.inputs:
+            if variable is not None:
+                seen = timeline.seen(variable, node.moment)
+                sources.add(need(seen, inner if seen is variable else 0))
+        for source in sources - {None}:
             assert source is not None
+            waiting[use] += 1
             consumers.setdefault(source, []).append(use)
     for node, epoch in waiting:
         rank[node, epoch] = (node.sequence, 0)
@@ -175,7 +220,7 @@ def _schedule(
             waiting[consumer] -= 1
             if not waiting[consumer]:
                 heapq.heappush(ready, keys[consumer])
-    return order
+    return order, timeline
 
 
 def _rank_recomputed(

@@ -13,13 +13,14 @@ class Modes(threading.local):
     auto_forward = False
     no_grad = False
     recompute = False
+    moment: int | None = None  # of nodes made now, where it is not the present
 
 
 modes = Modes()
 
 
 @contextmanager
-def _switched(name: str, value: bool) -> Iterator[None]:
+def _switched(name: str, value: bool | int | None) -> Iterator[None]:
     before = getattr(modes, name)
     setattr(modes, name, value)
     try:
@@ -49,6 +50,13 @@ def recompute(recompute_: bool = True) -> Iterator[None]:
     Memory for time: only what enters the block is kept. Gradients are the same.
     """
     with _switched("recompute", recompute_):
+        yield
+
+
+@contextmanager
+def at_moment(moment: int) -> Iterator[None]:
+    """Make nodes inside a ``with`` block see variables as an earlier node did (gradient rules)."""
+    with _switched("moment", moment):
         yield
 
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import itertools
+import math
 import weakref
-from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Container, Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -32,11 +33,20 @@ class Structure:
     version = 0
 
 
+class Effect(NamedTuple):
+    """An assignment that happens whenever a node runs (running statistics, counters)."""
+
+    target: Variable
+    value: Variable
+    moment: float
+    """nodes of a later moment see it; infinite: none does before the next run"""
+
+
 class Node:
     """One use of an operator: inputs, attributes and the storage of the outputs.
 
-    ``effects`` are assignments that happen whenever the node runs: pairs of a target variable and
-    the variable whose value it takes (running statistics, counters).
+    ``sequence`` numbers nodes as they are made. ``moment`` is the same, but for nodes of a gradient
+    rule it is that of the node whose gradient it is: they see variables as that node did.
     """
 
     __slots__ = (
@@ -48,8 +58,10 @@ class Node:
         "input_specs",
         "input_versions",
         "inputs",
+        "moment",
         "name",
         "operator",
+        "output_versions",
         "recompute",
         "sequence",
         "specs",
@@ -72,10 +84,12 @@ class Node:
         self.name = name
         self.storages = [NdArray(spec) for spec in specs]
         self.sequence = next(_sequence)
+        self.moment = self.sequence if modes.moment is None else modes.moment
         self.detached = modes.no_grad
         self.recompute = modes.recompute
-        self.effects: tuple[tuple[Variable, Variable], ...] = ()
+        self.effects: tuple[Effect, ...] = ()
         self.input_versions: tuple[int, ...] | None = None
+        self.output_versions: tuple[int, ...] = ()
         self._handles: list[weakref.ref[Variable] | None] = [None] * len(specs)
 
     def output(self, index: int) -> Variable:
@@ -88,6 +102,10 @@ class Node:
             variable = Variable._of_node(self, index)
             self._handles[index] = weakref.ref(variable)
         return variable
+
+    def represent(self, variable: Variable) -> None:
+        """Let an output be represented by a variable that was made to stand for it."""
+        self._handles[variable._index] = weakref.ref(variable)
 
     @property
     def outputs(self) -> tuple[Variable, ...]:
@@ -111,9 +129,16 @@ class Node:
                 self.storages[index] = NdArray(spec)
         self.specs = outputs
 
-    def note_versions(self) -> None:
-        """Remember which writes of the inputs this node's outputs were computed from."""
-        self.input_versions = tuple(-1 if v is None else v._data.version for v in self.inputs)
+    def note_versions(self, overwritten: Container[int] = ()) -> None:
+        """Remember which writes of the inputs this node's outputs were computed from.
+
+        ``overwritten`` are positions of inputs whose value the same run has replaced.
+        """
+        self.input_versions = tuple(
+            -1 if v is None or position in overwritten else v._data.version
+            for position, v in enumerate(self.inputs)
+        )
+        self.output_versions = tuple(storage.version for storage in self.storages)
 
     def __repr__(self) -> str:
         return f"<Node {self.name} of {self.operator.name}>"
@@ -213,21 +238,27 @@ def run_node(node: Node) -> None:
         events.node_forward_end(NodeForwardEnd(node, inputs, outputs))
 
 
-def add_effects(output: Variable, effects: Iterable[tuple[Variable, Variable]]) -> None:
+def add_effects(
+    output: Variable, effects: Iterable[tuple[Variable, Variable]], *, at_end: bool = False
+) -> None:
     """Assign ``target := value`` for each pair whenever ``output``'s node runs.
 
-    All values are computed from what the targets held before the run. In dynamic mode the
-    assignments happen now.
+    Of one call, all values are computed from what the targets held before it. Nodes made later
+    see what was assigned, in a dynamic graph and in a static one where both run; with ``at_end``
+    only the next run does. In dynamic mode the assignments happen now.
     """
     node = output.parent
     if node is None:
         raise OperatorError("effects belong to a node, and this variable has none")
-    pairs = tuple(effects)
+    moment = math.inf if at_end else next(_sequence)
+    pairs = tuple(Effect(target, value, moment) for target, value in effects)
     node.effects += pairs
     if modes.auto_forward:
-        values = [value._ready_data().read() for _, value in pairs]
-        for (target, _), value in zip(pairs, values, strict=True):
-            target._data.write(value)
+        values = [effect.value._ready_data().read() for effect in pairs]
+        for effect, value in zip(pairs, values, strict=True):
+            effect.target._data.write(value)
+    elif node.input_versions is not None:
+        Structure.version += 1  # it is part of a plan
 
 
 def topological(outputs: Iterable[Variable]) -> list[Node]:

@@ -45,12 +45,12 @@ class Variable:
         "_grad",
         "_index",
         "_need_grad",
+        "_persistent",
         "_plans",
         "_storage",
         "is_constant",
         "name",
         "parent",
-        "persistent",
     )
 
     def __init__(
@@ -72,7 +72,7 @@ class Variable:
         self._plans: dict[str, Any] = {}
         self.parent: Node | None = None
         self.is_constant = False
-        self.persistent = False
+        self._persistent = False
         self.name = ""
 
     @classmethod
@@ -156,6 +156,17 @@ class Variable:
     def need_grad(self, value: bool | None) -> None:
         if value != self._need_grad:
             self._need_grad = value
+            Structure.version += 1
+
+    @property
+    def persistent(self) -> bool:
+        """Whether the elements stay when a run releases intermediates."""
+        return self._persistent
+
+    @persistent.setter
+    def persistent(self, value: bool) -> None:
+        if value != self._persistent:
+            self._persistent = value
             Structure.version += 1
 
     @property
@@ -316,6 +327,8 @@ class Variable:
         if any(v is self for node in topological((variable,)) for v in node.inputs):
             raise GraphError("cannot rewire a variable on one that depends on it")
         self.parent, self._index = variable.parent, variable._index
+        if self.parent is not None:
+            self.parent.represent(self)
         self._storage, self._grad = variable._data, variable.grad
         self._need_grad = variable._need_grad
         self.is_constant = variable.is_constant

@@ -70,10 +70,10 @@ def random_key(seed: int = -1) -> Variable:
     # counter has moved on: so the key itself is never recomputed and never released.
     with recompute(False):
         key: Variable = random_key_operator(start, random.counter)
-    key.persistent = True
+    key._persistent = True  # no plan knows the new node: none is out of date
     # In a dynamic graph each node has a key of its own, and the counter need not move.
     with auto_forward(False):
-        add_effects(key, [(random.counter, add_scalar(random.counter, 1))])
+        add_effects(key, [(random.counter, add_scalar(random.counter, 1))], at_end=True)
     return key
 
 
