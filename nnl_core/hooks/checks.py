@@ -10,8 +10,9 @@ from itertools import islice
 from types import ModuleType
 from typing import Any, Literal, cast, get_args, get_origin, get_type_hints
 
-from nnl_core.errors import HookError, PluginLoadError, PluginVersionError
+from nnl_core.errors import HookError, PluginConflictError, PluginLoadError, PluginVersionError
 from nnl_core.hooks import loading, versions
+from nnl_core.hooks.events import attribute_of
 from nnl_core.hooks.records import Record, SettingsSpec
 from nnl_core.hooks.specs import API, HookInfo, Plugin
 
@@ -194,6 +195,10 @@ def _checked(name: str, function: Callable[..., object], info: HookInfo, prefix:
     if len(info.takes) != (info.role != "provider"):
         number = "no argument" if info.role == "provider" else "one argument"
         raise HookError(f"{name} ({info.role}) takes {number}, not ({', '.join(info.takes)})")
+    if info.record and getattr(info.record, "_fields", ())[:3] != ("name", "target", "summary"):
+        raise HookError(
+            f"{name}: {info.record.__name__} does not begin with name, target and summary"
+        )
     hot = info.cost in ("C", "D")
     if hot and info.role == "decision" and not info.exclusive:
         raise HookError(f"{name}: a decision of class {info.cost} must be exclusive")
@@ -203,6 +208,19 @@ def _checked(name: str, function: Callable[..., object], info: HookInfo, prefix:
     if info.role == "event" and answer not in _NOTHING:
         raise HookError(f"{name}: an event returns nothing, not {answer}")
     return info
+
+
+def check_new_hook(name: str, info: HookInfo, known: Mapping[str, HookInfo]) -> None:
+    """Raise PluginConflictError where a new hook takes a place that another has."""
+    for other, its in known.items():
+        if name == other:
+            raise PluginConflictError(f"hook {name} is already defined")
+        if attribute_of(name) == attribute_of(other):
+            raise PluginConflictError(f"hook {name} is taken by {other}")
+        if info.record is not None and info.record is its.record:
+            raise PluginConflictError(f"{name}: {info.record.__name__} is what {other} returns")
+        if info.kind and info.kind == its.kind:
+            raise PluginConflictError(f"{name}: {info.kind!r} is what {other} returns")
 
 
 # -------------------------------------------------------------------- records

@@ -16,6 +16,7 @@ class PluginEntry:
 
     ``plugin`` is first what was given (a class, a file), then the instance whose hooks are called.
     ``cause`` says why it is disabled or failed, ``error`` is what `PluginManager.check` raises.
+    ``api``, ``requires`` and ``hooks`` are those of its class, once that is imported.
     """
 
     def __init__(
@@ -41,7 +42,10 @@ class PluginEntry:
         self.error: PluginError | None = None
         self.is_fatal = False
         self.import_ms = 0.0
+        self.api = ""
+        self.requires: tuple[str, ...] = ()
         self.hooks: tuple[str, ...] = ()
+        self.heard_by: list[object] = []  # those whom nnl_on_plugin_registered has told of it
 
     def __str__(self) -> str:
         origin = " ".join(part for part in (self.distribution, self.version) if part)
@@ -51,16 +55,6 @@ class PluginEntry:
     def is_loaded(self) -> bool:
         """Whether its components can be named."""
         return self.state in ("active", "available")
-
-    @property
-    def api(self) -> str:
-        """The hook interface it was written for, once loaded."""
-        return str(getattr(self.plugin, "api", "")) if self.is_loaded else ""
-
-    @property
-    def requires(self) -> tuple[str, ...]:
-        """The plugins without which it cannot work, once loaded."""
-        return tuple(getattr(self.plugin, "requires", ())) if self.is_loaded else ()
 
 
 def entry_for(plugin: object) -> PluginEntry:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, SupportsFloat, TypeAlias, TypeVar
 
 from nnl_core.errors import HookError
+from nnl_core.hooks.loading import add_note
 
 if TYPE_CHECKING:
     from nnl_core.graph.backend import Buffer
@@ -409,7 +410,7 @@ class EventTable:
 
 def attribute_of(hook: str) -> str:
     """Return the attribute of `EventTable` that belongs to a hook."""
-    return hook.removeprefix("nnl_").replace("on_", "", 1)
+    return hook.removeprefix("nnl_").removeprefix("on_")
 
 
 def compile_listeners(
@@ -425,7 +426,7 @@ def compile_listeners(
             try:
                 return function(event)
             except BaseException as error:
-                error.add_note(note)
+                add_note(error, note)
                 raise
 
         return call_one
@@ -436,7 +437,7 @@ def compile_listeners(
             for function, note in functions:  # noqa: B007 - the note of whichever raises
                 function(event)
         except BaseException as error:
-            error.add_note(note)
+            add_note(error, note)
             raise
 
     return call_all

@@ -6,6 +6,7 @@ import importlib.util
 import re
 import sys
 from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
 from types import ModuleType
 
@@ -72,6 +73,12 @@ def describe(error: BaseException) -> str:
         text = ""
     kind = type(error).__name__
     return f"{kind}: {text}" if text else kind
+
+
+def add_note(error: BaseException, note: str) -> None:
+    """Add a note to an exception; one that takes none (a frozen data class) goes without."""
+    with suppress(Exception):
+        error.add_note(note)
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:

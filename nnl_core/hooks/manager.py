@@ -86,7 +86,6 @@ class PluginManager(Components):
         self.is_loaded = False
         self._pluggy = _Pluggy("nnl")
         self._listeners: list[object] = []
-        self._heard: set[tuple[int, str]] = set()
         self._add_hookspecs(Plugin, None)
 
     # ---------------------------------------------------------------- loading
@@ -250,7 +249,7 @@ class PluginManager(Components):
                 entry.cause = "plugin autoload is off"
         for entry in wanted:  # which grows by what its members require
             self._attempt(entry, self._import)
-            for name in entry.requires:
+            for name in entry.requires if entry.is_loaded else ():
                 other = candidates.get(name)
                 if other is not None and other not in wanted and name not in self.selection.blocked:
                     wanted.append(other)
@@ -273,7 +272,7 @@ class PluginManager(Components):
         queue = list(names)
         for name in queue:
             entry = self.entry(name)
-            required = entry.requires if entry is not None else ()
+            required = entry.requires if entry is not None and entry.is_loaded else ()
             queue += [other for other in required if other not in queue]
         found = [
             entry for entry in self.entries if entry.state == "available" and entry.name in queue
@@ -309,6 +308,7 @@ class PluginManager(Components):
         entry.state, entry.cause = state, cause
         if entry.plugin is not None and self._pluggy.is_registered(entry.plugin):
             self._pluggy.unregister(entry.plugin)
+        self._forget(entry.plugin)
         for components in self._records.values():
             for name in [name for name, (_, owner) in components.items() if owner is entry]:
                 del components[name]
@@ -334,6 +334,8 @@ class PluginManager(Components):
             entry.plugin = checks.functions(loading.import_file(found))
         else:
             entry.plugin = checks.instantiate(found, entry.name)
+        entry.api = str(getattr(entry.plugin, "api", ""))
+        entry.requires = tuple(getattr(entry.plugin, "requires", ()))
         entry.hooks = checks.implemented(entry.plugin)
         entry.state = "available"
 
@@ -346,9 +348,11 @@ class PluginManager(Components):
     def _add_hookspecs(self, namespace: object, owner: PluginEntry | None) -> None:
         prefix = "nnl_" if owner is None else f"nnl_{owner.name.replace('-', '_')}_"
         found = checks.specifications(namespace, prefix)
-        for hook in found.keys() & self._hooks.keys():
-            raise PluginConflictError(f"hook {hook} is already defined")
-        self._hooks |= {hook: (info, owner) for hook, info in found.items()}
+        hooks = dict(self._hooks)
+        for hook, info in found.items():
+            checks.check_new_hook(hook, info, {name: known for name, (known, _) in hooks.items()})
+            hooks[hook] = info, owner
+        self._hooks = hooks
         self._pluggy.add_hookspecs(cast(type, namespace))
 
     def _settle(self, entries: list[PluginEntry]) -> None:
@@ -423,7 +427,7 @@ class PluginManager(Components):
             yield
         finally:
             self._listeners = [other for other in self._listeners if other is not listener]
-            self._heard = {pair for pair in self._heard if pair[0] != id(listener)}
+            self._forget(listener)
             self._compile()
 
     def event_hooks(self) -> list[str]:
@@ -470,9 +474,9 @@ class PluginManager(Components):
         hook = "nnl_on_plugin_registered"
         for owner, function, note in self._implementers(hook):
             for entry in [entry for entry in self.entries if entry.is_loaded]:
-                if (id(owner), entry.name) in self._heard:
+                if any(owner is other for other in entry.heard_by):
                     continue
-                self._heard.add((id(owner), entry.name))
+                entry.heard_by.append(owner)
                 try:
                     function(PluginRegistered(entry.name, entry.distribution, entry.version))
                 except KeyboardInterrupt:
@@ -480,12 +484,17 @@ class PluginManager(Components):
                 except BaseException as error:
                     guilty = next((it for it in self.entries if it.plugin is owner), None)
                     if guilty is None:
-                        error.add_note(note)
+                        loading.add_note(error, note)
                         raise
                     self._fail(guilty, PluginLoadError(f"{hook}: {loading.describe(error)}"))
                     self._settle(self.entries)
                     self._compile()
                     break
+
+    def _forget(self, owner: object) -> None:
+        """Note that one who comes again has heard of no plugin."""
+        for entry in self.entries:
+            entry.heard_by = [other for other in entry.heard_by if other is not owner]
 
     # ---------------------------------------------------------------- decisions
 
@@ -503,7 +512,7 @@ class PluginManager(Components):
         except BaseException as error:
             name = _blamed(error, caller.get_hookimpls())
             if name is not None:
-                error.add_note(f"in {self._signed(name)}, hook {hook}")
+                loading.add_note(error, f"in {self._signed(name)}, hook {hook}")
             raise
 
     def select_backend(self, request: BackendRequest) -> str | None:

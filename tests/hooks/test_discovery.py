@@ -270,6 +270,21 @@ def test_a_class_that_misuses_the_interface_is_refused(install, body, cause):
     assert cause in reports[0]
 
 
+def test_what_a_class_says_of_itself_is_not_asked_for_again(install):
+    install(
+        "odd",
+        """
+        @property
+        def requires(self):
+            self.asked = getattr(self, "asked", 0) + 1
+            if self.asked > 2: raise AssertionError("asked again")
+            return ()
+        """,
+    )
+    manager, _ = load(named=("odd",))
+    assert [manager.entry("odd").requires for _ in range(3)] == [()] * 3
+
+
 def test_a_hook_of_a_newer_core_may_be_optional(install):
     install("alpha", "@hookimpl(optionalhook=True)\ndef nnl_on_next_year(self, event): pass")
     assert states(load(named=("alpha",))[0]) == {"alpha": "active"}

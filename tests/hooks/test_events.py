@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import pytest
 
 from nnl_core.errors import HookError, PluginConflictError
@@ -133,6 +135,19 @@ def test_an_exception_passes_through_and_names_plugin_and_hook(install, count):
     assert heard == (["p1"] if count > 1 else [])
 
 
+def test_an_exception_that_takes_no_notes_passes_through_all_the_same(nnl_manager):
+    @dataclass(frozen=True)
+    class FrozenError(Exception):
+        code: int
+
+    def fail(self, event):
+        raise FrozenError(3)
+
+    nnl_manager.register(type("P", (Plugin,), {"name": "p", "nnl_on_step_end": fail}))
+    with pytest.raises(FrozenError):
+        nnl_manager.events.step_end(None)
+
+
 def test_the_table_is_the_same_object_before_and_after():
     heard: list[str] = []
     manager = PluginManager(discover=False)
@@ -232,6 +247,21 @@ def test_plugins_hear_of_those_registered_before_and_after(nnl_manager):
     for name in ("a", "b"):
         nnl_manager.register(watcher(name))
     assert sorted(heard) == [("a", "a"), ("a", "b"), ("b", "a"), ("b", "b")]
+
+
+def test_a_plugin_that_comes_again_hears_and_is_heard_of_again(nnl_manager):
+    heard: list[str] = []
+
+    def note(self, event: PluginRegistered) -> None:
+        heard.append(f"{self.name} hears of {event.name}")
+
+    nnl_manager.register(type("Old", (Plugin,), {"name": "old", "nnl_on_plugin_registered": note}))
+    for _ in range(20):  # objects of which some have the address of those before them
+        heard.clear()
+        new = {"name": "new", "nnl_on_plugin_registered": note}
+        nnl_manager.register(type("New", (Plugin,), new))
+        nnl_manager.unregister("new")
+        assert sorted(heard) == ["new hears of new", "new hears of old", "old hears of new"]
 
 
 def test_a_plugin_that_breaks_on_hearing_of_others_is_out_and_they_stay(install):

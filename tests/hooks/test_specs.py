@@ -6,6 +6,7 @@ import re
 import sys
 import types
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
@@ -80,6 +81,14 @@ def test_the_base_class_implements_nothing(nnl_manager):
 # -------------------------------------------------------------------- hooks that plugins define
 
 
+class EvaluatorSpec(NamedTuple):
+    """What an evaluator of trials is known by."""
+
+    name: str
+    target: str
+    summary: str
+
+
 class SearchHooks:
     """What a search plugin lets others do."""
 
@@ -87,7 +96,7 @@ class SearchHooks:
     def nnl_nas_on_trial_end(self, event: object) -> None:
         """Hear of a trial."""
 
-    @provider("evaluator", SolverSpec)
+    @provider("evaluator", EvaluatorSpec)
     def nnl_nas_evaluators(self):
         """Contribute evaluators."""
 
@@ -130,7 +139,7 @@ def test_a_plugins_own_hooks_exist_before_others_are_checked():
     manager = loaded(
         user(
             nnl_nas_on_trial_end=lambda self, event: heard.append(event),
-            nnl_nas_evaluators=lambda self: [SolverSpec("fast", "m:f", "fast")],
+            nnl_nas_evaluators=lambda self: [EvaluatorSpec("fast", "m:f", "fast")],
             nnl_nas_choose=lambda self, request: request + 1,
         ),
         nas(),
@@ -139,7 +148,7 @@ def test_a_plugins_own_hooks_exist_before_others_are_checked():
     manager.events.get("nnl_nas_on_trial_end")("trial 1")
     assert heard == ["trial 1"]
     assert manager.component("evaluator", "fast").target == "m:f"
-    assert manager.collect("nnl_nas_evaluators") == (SolverSpec("fast", "m:f", "fast"),)
+    assert manager.collect("nnl_nas_evaluators") == (EvaluatorSpec("fast", "m:f", "fast"),)
     assert manager.decide("nnl_nas_choose", 1) == 2
 
 
@@ -225,6 +234,7 @@ def asks(self): ...
             spec("nnl_nas_x", answers, decision("C", exclusive=True, wrappers=True)),
             "take no wrappers",
         ),
+        (spec("nnl_nas_x", asks, provider("x", int)), "int does not begin with name, target"),
         (spec("other", silent), "specifies no hook"),
         (silent, "is not a class of hook specifications"),
     ],
@@ -232,6 +242,75 @@ def asks(self): ...
 def test_a_specification_that_breaks_the_rules_is_refused(namespace, message):
     with pytest.raises(HookError, match=re.escape(message)):
         specifications(namespace, "nnl_nas_")
+
+
+class SecondSolvers:
+    @provider("second solver", SolverSpec)
+    def nnl_nas_solvers(self):
+        """Contribute what is there already."""
+
+
+class SecondWord:
+    @provider("solver", EvaluatorSpec)
+    def nnl_nas_solvers(self):
+        """Contribute what is called like something else."""
+
+
+@pytest.mark.parametrize(
+    ("namespace", "message"),
+    [
+        (SecondSolvers, "nnl_nas_solvers: SolverSpec is what nnl_solvers returns"),
+        (SecondWord, "nnl_nas_solvers: 'solver' is what nnl_solvers returns"),
+    ],
+)
+def test_a_plugins_hook_cannot_take_the_word_or_the_record_of_another(
+    nnl_manager, monkeypatch, namespace, message
+):
+    monkeypatch.setattr(sys.modules[__name__], "SearchHooks", namespace)
+    with pytest.raises(PluginConflictError, match=message):
+        nnl_manager.register(nas())
+    nnl_manager.register(user(nnl_solvers=lambda self: [SolverSpec("fast", "m:f", "")]))
+    assert nnl_manager.collect(SolverSpec) == nnl_manager.collect("solver") != ()
+
+
+class StepHooks:
+    @event("B")
+    def nnl_step_on_end(self, event: object) -> None:
+        """Hear of something else than ``nnl_on_step_end``."""
+
+    @decision("C", exclusive=True)
+    def nnl_step_reduce(self, request: object) -> int | None:
+        """Decide something else than ``nnl_reduce_gradients``."""
+
+
+def test_events_of_a_plugin_called_like_one_of_the_cores_are_other_events(nnl_manager, monkeypatch):
+    monkeypatch.setattr(sys.modules[__name__], "SearchHooks", StepHooks)
+    heard = []
+    members = {
+        "nnl_hookspecs": nas().nnl_hookspecs,
+        "nnl_step_on_end": lambda self, event: heard.append("the plugin's"),
+        "nnl_on_step_end": lambda self, event: heard.append("the core's"),
+    }
+    nnl_manager.register(type("Step", (Plugin,), {"name": "step", **members}))
+    nnl_manager.events.step_end(None)
+    nnl_manager.events.get("nnl_step_on_end")(None)
+    nnl_manager.unregister("step")
+    assert heard == ["the core's", "the plugin's"]
+    assert nnl_manager.events.step_end is None
+
+
+class StepEndHooks:
+    @decision("C", exclusive=True)
+    def nnl_step_end(self, request: object) -> int | None:
+        """Decide under the name of an event's attribute."""
+
+
+def test_a_decision_cannot_take_the_place_of_an_event(nnl_manager, monkeypatch):
+    monkeypatch.setattr(sys.modules[__name__], "SearchHooks", StepEndHooks)
+    members = {"name": "step", "nnl_hookspecs": nas().nnl_hookspecs}
+    with pytest.raises(PluginConflictError, match="nnl_step_end is taken by nnl_on_step_end"):
+        nnl_manager.register(type("Step", (Plugin,), members))
+    assert nnl_manager.events.step_end is None
 
 
 def test_implementing_a_deprecated_hook_warns(nnl_manager, monkeypatch):
