@@ -9,8 +9,6 @@ import numpy as np
 
 from nnl_core.graph.ir import ABSENT, Instruction
 from nnl_core.graph.kernels import select_kernel
-from nnl_core.graph.operator import Array
-from nnl_core.graph.passes.memory import MemoryPlan
 from nnl_core.graph.spec import Spec
 
 BLOCK = 1 << 15  # elements of a block: a few float32 operands fit a 2 MiB second-level cache
@@ -19,18 +17,19 @@ Slots = list[Any]
 
 
 def compile_group(
-    group: Instruction, specs: list[Spec], plan: MemoryPlan
-) -> Callable[[Slots], None]:
+    group: Instruction, specs: list[Spec]
+) -> tuple[Callable[[Slots], None], dict[int, Spec]]:
     """Return a step that runs the members on one block of rows after another.
 
-    Values that stay inside the group exist one block at a time, in scratch memory.
+    Values that stay inside the group exist one block at a time. What is returned with the step says
+    what scratch memory it must find in their slots.
     """
     shape = specs[group.members[0].outputs[0]].shape
     rows = shape[0] if shape else 1
     row_size = max(1, int(np.prod(shape[1:], dtype=np.int64)))
     block_rows = min(rows, max(1, BLOCK // row_size))
     inside = [v for m in group.members for v in m.outputs if v not in group.outputs]
-    scratch = {value: _empty(specs[value], block_rows) for value in inside}
+    scratch = {value: _first_rows(specs[value], block_rows) for value in inside}
     calls = [_call(member, specs) for member in group.members]
     sliced = [
         value
@@ -42,32 +41,30 @@ def compile_group(
     if rows <= block_rows:
 
         def whole(slots: Slots) -> None:
-            for value, array in scratch.items():
-                slots[value] = array
             for call in calls:
                 call(slots)
 
-        return whole
+        return whole, scratch
 
     def blocks(slots: Slots) -> None:
         full = [slots[value] for value in sliced]
+        memory = [(value, slots[value]) for value in scratch]
         for start in range(0, rows, block_rows):
             stop = min(rows, start + block_rows)
             for value, array in zip(sliced, full, strict=True):
                 slots[value] = array[start:stop]
-            for value, array in scratch.items():
+            for value, array in memory:
                 slots[value] = array[: stop - start]
             for call in calls:
                 call(slots)
         for value, array in zip(sliced, full, strict=True):
             slots[value] = array
 
-    return blocks
+    return blocks, scratch
 
 
-def _empty(spec: Spec, rows: int) -> Array:
-    shape = (rows, *spec.shape[1:]) if spec.shape else ()
-    return np.empty(shape, spec.dtype)
+def _first_rows(spec: Spec, rows: int) -> Spec:
+    return spec.with_shape((rows, *spec.shape[1:]) if spec.shape else ())
 
 
 def _call(member: Instruction, specs: list[Spec]) -> Callable[[Slots], None]:

@@ -14,20 +14,25 @@ from nnl_core.graph.kernels import select_kernel
 from nnl_core.graph.operator import Array, Operator
 from nnl_core.graph.passes.memory import plan_memory
 from nnl_core.graph.program import Observer
+from nnl_core.graph.spec import Spec
 
 Slots = list[Any]  # value number -> array; the last entry is None, for absent inputs
 Step = Callable[[Slots], None]
 
 
 class NumpyProgram:
-    """Runs a graph on host arrays, intermediates in one arena that is kept between runs."""
+    """Runs a graph on host arrays, intermediates in one arena that is kept between runs.
+
+    Programs of equal graphs are one, so several threads may run it, or a hook from within a run:
+    whoever finds no arena free makes another.
+    """
 
     def __init__(self, graph: Graph) -> None:
         self.graph = graph
         self.plan = plan_memory(graph)
         self.memory = self.plan.report
-        self._arena: Array | None = None
-        self._template: Slots | None = None
+        self._scratch: dict[int, Spec] = {}
+        self._free: list[Slots] = []  # tables of values outside, with an arena each
         self._steps = [self._compile(instruction) for instruction in graph.instructions]
         external = self.plan.external
         self._direct = [(value, position) for value, position in external.items()]
@@ -45,9 +50,22 @@ class NumpyProgram:
         observer: Observer | None = None,
     ) -> None:
         """Fill ``outputs`` from ``leaves``."""
-        if self._template is None:
-            self._template = self._allocate()
-        slots = self._template.copy()
+        try:
+            template = self._free.pop()
+        except IndexError:
+            template = self._allocate()
+        try:
+            self._run(template.copy(), leaves, outputs, observer)
+        finally:
+            self._free.append(template)
+
+    def _run(
+        self,
+        slots: Slots,
+        leaves: Sequence[Array],
+        outputs: Sequence[Array],
+        observer: Observer | None,
+    ) -> None:
         for value, leaf in zip(self.graph.leaves, leaves, strict=True):
             slots[value] = leaf
         for value, position in self._direct:
@@ -90,18 +108,22 @@ class NumpyProgram:
         # One allocation, aligned by hand: NumPy promises 16 bytes, vector code likes 64.
         raw = np.empty(plan.arena_bytes + 64, np.uint8)
         shift = -raw.ctypes.data % 64
-        self._arena = arena = raw[shift : shift + plan.arena_bytes]
+        arena = raw[shift : shift + plan.arena_bytes]
         slots: Slots = [None] * (len(specs) + 1)
         for value, array in self.graph.constants.items():
             slots[value] = array
         for value, offset in plan.offsets.items():
             spec = specs[value]
             slots[value] = arena[offset : offset + spec.nbytes].view(spec.dtype).reshape(spec.shape)
+        for value, spec in self._scratch.items():
+            slots[value] = np.empty(spec.shape, spec.dtype)
         return slots
 
     def _compile(self, instruction: Instruction) -> Step:
         if instruction.members:
-            return compile_group(instruction, self.graph.specs, self.plan)
+            step, scratch = compile_group(instruction, self.graph.specs)
+            self._scratch.update(scratch)
+            return step
         operator = instruction.operator
         assert operator is not None
         inputs = instruction.inputs

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import threading
 import weakref
 from collections.abc import Container, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -289,19 +290,26 @@ def topological(outputs: Iterable[Variable]) -> list[Node]:
     return order
 
 
-_scope_names: list[str] = [""]
+class _ScopeNames(threading.local):
+    """Prefixes of the naming scopes that this thread is in, innermost last."""
+
+    def __init__(self) -> None:
+        self.stack = [""]
+
+
+_scope_names = _ScopeNames()
 
 
 def current_scope_name() -> str:
     """Return the prefix that names new nodes, such as ``conv1/``."""
-    return _scope_names[-1]
+    return _scope_names.stack[-1]
 
 
 def push_scope_name(name: str) -> None:
     """Enter a naming scope (parameter scopes call this)."""
-    _scope_names.append(f"{_scope_names[-1]}{name}/")
+    _scope_names.stack.append(f"{current_scope_name()}{name}/")
 
 
 def pop_scope_name() -> None:
     """Leave the innermost naming scope."""
-    _scope_names.pop()
+    _scope_names.stack.pop()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from statistics import median
@@ -59,6 +60,7 @@ class Request(NamedTuple):
 
 
 _cache: OrderedDict[tuple[object, ...], Program] = OrderedDict()
+_cache_lock = threading.Lock()
 
 
 def compile_graph(graph: Graph, backend: Backend, *, optimize: bool = True) -> Program:
@@ -69,14 +71,16 @@ def compile_graph(graph: Graph, backend: Backend, *, optimize: bool = True) -> P
     """
     session = current_session()
     key = (backend, optimize, session.graph_version, graph.signature())
-    program = _cache.get(key)
-    if program is None:
-        program = session.compile_graph(Request(graph, backend, optimize))
+    with _cache_lock:
+        program = _cache.get(key)
+        if program is not None:
+            _cache.move_to_end(key)
+            return program
+    program = session.compile_graph(Request(graph, backend, optimize))
+    with _cache_lock:
         _cache[key] = program
         if len(_cache) > CACHE_SIZE:
             _cache.popitem(last=False)
-    else:
-        _cache.move_to_end(key)
     return program
 
 
