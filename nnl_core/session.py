@@ -148,8 +148,8 @@ class Session:
         _sessions.append(self)
         self._depth += 1
         try:
-            if self._depth == 1 and self.events.session_start is not None:
-                self.events.session_start(SessionStart(self, self.settings))
+            if self._depth == 1:
+                self.manager.start_session(SessionStart(self, self.settings))
         except BaseException:
             self._leave()
             raise
@@ -162,8 +162,8 @@ class Session:
         traceback: TracebackType | None,
     ) -> None:
         try:
-            if self._depth == 1 and self.events.session_end is not None:
-                self.events.session_end(SessionEnd(self, self.settings))
+            if self._depth == 1:
+                self.manager.end_session(SessionEnd(self, self.settings))
         finally:
             self._leave()
 

@@ -413,6 +413,19 @@ def attribute_of(hook: str) -> str:
     return hook.removeprefix("nnl_").removeprefix("on_")
 
 
+def with_note(function: Callable[[Any], object], note: str) -> Callable[[Any], object]:
+    """Make a callable of a listener and the note for its exceptions."""
+
+    def call_one(event: object) -> object:
+        try:
+            return function(event)
+        except BaseException as error:
+            add_note(error, note)
+            raise
+
+    return call_one
+
+
 def compile_listeners(
     functions: Sequence[tuple[Callable[[Any], object], str]],
 ) -> Callable[[Any], Any] | None:
@@ -420,16 +433,7 @@ def compile_listeners(
     if not functions:
         return None
     if len(functions) == 1:
-        ((function, note),) = functions
-
-        def call_one(event: object) -> object:
-            try:
-                return function(event)
-            except BaseException as error:
-                add_note(error, note)
-                raise
-
-        return call_one
+        return with_note(*functions[0])
 
     def call_all(event: object) -> None:
         note = ""

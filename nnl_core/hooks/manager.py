@@ -11,7 +11,7 @@ import inspect
 import time
 import warnings
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
@@ -30,7 +30,15 @@ from nnl_core.errors import (
 from nnl_core.hooks import checks, loading, versions
 from nnl_core.hooks.components import Components
 from nnl_core.hooks.entry import PluginEntry, State, entry_for
-from nnl_core.hooks.events import EventTable, PluginRegistered, attribute_of, compile_listeners
+from nnl_core.hooks.events import (
+    EventTable,
+    PluginRegistered,
+    SessionEnd,
+    SessionStart,
+    attribute_of,
+    compile_listeners,
+    with_note,
+)
 from nnl_core.hooks.selection import Selection
 from nnl_core.hooks.specs import Plugin
 
@@ -429,6 +437,24 @@ class PluginManager(Components):
             self._listeners = [other for other in self._listeners if other is not listener]
             self._forget(listener)
             self._compile()
+
+    def start_session(self, event: SessionStart) -> None:
+        """Tell of a session's start. Where somebody raises, those told before hear of its end."""
+        told: list[object] = []
+        for owner, function, note in self._implementers("nnl_on_session_start"):
+            try:
+                with_note(function, note)(event)
+            except BaseException:
+                self.end_session(SessionEnd(event.session, event.settings), told)
+                raise
+            told.append(owner)
+
+    def end_session(self, event: SessionEnd, told: Iterable[object] | None = None) -> None:
+        """Tell of a session's end: all, or those ``told`` of its start, whoever of them raises."""
+        with ExitStack() as stack:  # which calls in reverse order, as is due at an end
+            for owner, function, note in self._implementers("nnl_on_session_end"):
+                if told is None or any(owner is other for other in told):
+                    stack.callback(with_note(function, note), event)
 
     def event_hooks(self) -> list[str]:
         """Return the names of all event hooks, those of plugins included."""

@@ -328,7 +328,7 @@ class Plugin:
     def nnl_on_session_end(self, event: events.SessionEnd) -> None:
         """Put away what ``nnl_on_session_start`` set up.
 
-        Once a session (B), also after an exception.
+        Once a session (B), also after an exception; not where that setting up has failed.
         """
 
     @event("B")

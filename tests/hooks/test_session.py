@@ -99,24 +99,49 @@ def test_the_innermost_with_block_is_current():
     assert current_session() is outer
 
 
+def starter(name: str, heard: list[str], *, fails_at: str = "") -> type[Plugin]:
+    """A plugin that notes starts and ends of sessions, and raises at one of them."""
+
+    def method(what: str):
+        def hear(self, event):
+            if what == fails_at:
+                raise RuntimeError(f"no licence to {what}")
+            heard.append(f"{name} {what}s")
+
+        return hear
+
+    hooks = {"nnl_on_session_start": method("start"), "nnl_on_session_end": method("end")}
+    return type(name, (Plugin,), {"name": name, **hooks})
+
+
 def test_start_and_end_are_heard_once_in_reverse_order_also_after_an_exception():
-    heard = []
-
-    def make(name: str) -> type[Plugin]:
-        return type(
-            name,
-            (Plugin,),
-            {
-                "name": name,
-                "nnl_on_session_start": lambda self, event: heard.append(f"{name} starts"),
-                "nnl_on_session_end": lambda self, event: heard.append(f"{name} ends"),
-            },
-        )
-
-    session = Session([make("b"), make("a")], environment={}, discover=False)
+    heard: list[str] = []
+    plugins = [starter("b", heard), starter("a", heard)]
+    session = Session(plugins, environment={}, discover=False)
     with pytest.raises(RuntimeError), session, session:
         raise RuntimeError
     assert heard == ["b starts", "a starts", "a ends", "b ends"]
+
+
+def test_who_has_heard_of_a_start_hears_of_the_end_also_where_the_next_one_raises():
+    heard: list[str] = []
+    plugins = [starter("a", heard), starter("b", heard, fails_at="start"), starter("c", heard)]
+    session = Session(plugins, environment={}, discover=False)
+    with pytest.raises(RuntimeError, match="no licence to start") as caught, session:
+        pass
+    assert heard == ["a starts", "a ends"]
+    assert caught.value.__notes__ == ["in plugin 'b', hook nnl_on_session_start"]
+
+
+def test_everybody_hears_of_an_end_also_where_one_raises():
+    heard: list[str] = []
+    plugins = [starter("a", heard), starter("b", heard, fails_at="end"), starter("c", heard)]
+    session = Session(plugins, environment={}, discover=False)
+    with pytest.raises(RuntimeError, match="no licence to end") as caught, session:
+        heard.clear()
+    assert heard == ["c ends", "a ends"]
+    assert caught.value.__notes__ == ["in plugin 'b', hook nnl_on_session_end"]
+    assert current_session() is not session
 
 
 def test_a_session_that_cannot_start_is_not_current():
