@@ -26,8 +26,8 @@ class CompiledStep:
     """Forward, backward and update of a loss, compiled together; made by `compile_step`.
 
     It follows changes of the graph, of the solver's parameters and of the backend: the next run
-    compiles again. After a run ``loss.d``, ``outputs`` and the parameters' ``g`` hold that
-    step's values; other intermediates were never stored.
+    compiles again. After a run ``loss.d``, ``outputs`` and the parameters' ``g`` (as they were
+    before clipping and weight decay) hold that step's values; nothing else was stored.
     """
 
     def __init__(
@@ -59,17 +59,17 @@ class CompiledStep:
     def compute_gradients(self) -> None:
         """Do the first part of a step: forward and backward. The parameters' ``g`` are replaced.
 
-        What comes between may change the gradients; `update` then uses them.
+        What comes between may change the gradients; `update` clips, decays and uses them then.
         """
         self._program("gradients").run()
         for group in self._groups:
             group.storage.publish_gradients()
 
     def update(self) -> None:
-        """Do the second part of a step, after `compute_gradients`."""
+        """Do the second part of a step, after `compute_gradients`: clip, decay and update."""
+        program = self._program("update")
         self._prepare()
-        for group in self._groups:
-            group.run()
+        program.run()
         self.solver.finish_step()
 
     @property
@@ -114,27 +114,30 @@ class CompiledStep:
         for node in order:
             node.refresh_specs()
         forward_nodes = set(order)
+        computed: list[Computed] = []
+        updates: list[Computed] = []
+        with auto_forward(False):
+            if kind == "update":
+                flat = [group.storage.grad for group in self._groups]
+            else:
+                flat = self._flat_gradients()
+                computed = [(v, v.data) for v in (self.loss, *self.outputs)]
+                computed += [
+                    (gradient, group.gradient)
+                    for gradient, group in zip(flat, self._groups, strict=True)
+                ]
+            if kind != "gradients":
+                changed = self._clipped_and_decayed(flat)
+                for gradient, group in zip(changed, self._groups, strict=True):
+                    updates += group.updates(gradient)
 
         def is_backward(node: Node) -> bool:
             return node not in forward_nodes
 
-        with auto_forward(False):
-            flat = self._flat_gradients()
-            computed: list[Computed] = [
-                *((variable, variable.data) for variable in (self.loss, *self.outputs)),
-                *(
-                    (gradient, group.gradient)
-                    for gradient, group in zip(flat, self._groups, strict=True)
-                ),
-            ]
-            updates: list[Computed] = []
-            if kind == "step":
-                for gradient, group in zip(flat, self._groups, strict=True):
-                    updates += group.updates(gradient)
         return BoundProgram(lower(computed, is_backward=is_backward, updates=updates), backend)
 
     def _flat_gradients(self) -> list[Variable]:
-        """Return each group's gradients as one flat variable, clipped and decayed."""
+        """Return each group's gradients as one flat variable."""
         parameters = [p for group in self._groups for p in group.parameters.values()]
         wanted = {key_of(parameter) for parameter in parameters}
         table = gradient_table((self.loss,), (ones_like(self.loss),), wanted)
@@ -149,6 +152,9 @@ class CompiledStep:
             packed = F.pack(*gradients)
             dtype = group.gradient.dtype
             flat.append(packed if packed.dtype == dtype else F.cast(packed, dtype))
+        return flat
+
+    def _clipped_and_decayed(self, flat: list[Variable]) -> list[Variable]:
         if self.clip_grad_norm is not None:
             norm = F.sqrt(sum(F.sum(gradient * gradient) for gradient in flat))
             scale = self.clip_grad_norm / F.maximum_scalar(norm, self.clip_grad_norm)
