@@ -123,7 +123,7 @@ class NumpyProgram:
         if instruction.members:
             step, scratch = compile_group(instruction, self.graph.specs)
             self._scratch.update(scratch)
-            return step
+            return _named(step, instruction.label)
         operator = instruction.operator
         assert operator is not None
         inputs = instruction.inputs
@@ -149,7 +149,7 @@ def _view_step(
     def step(slots: Slots) -> None:
         slots[output] = kernel(*[slots[value] for value in inputs], out=None, **attributes)
 
-    return _named(step, operator)
+    return _named(step, operator.name)
 
 
 def _kernel_step(
@@ -165,7 +165,7 @@ def _kernel_step(
             out = tuple(slots[value] for value in outputs)
             kernel(*[slots[value] for value in inputs], out=out, **attributes)
 
-        return _named(several, operator)
+        return _named(several, operator.name)
     output = outputs[0]
     if len(inputs) == 1 and not attributes:
         single = inputs[0]
@@ -173,12 +173,12 @@ def _kernel_step(
         def unary(slots: Slots) -> None:
             kernel(slots[single], out=slots[output])
 
-        return _named(unary, operator)
+        return _named(unary, operator.name)
 
     def step(slots: Slots) -> None:
         kernel(*[slots[value] for value in inputs], out=slots[output], **attributes)
 
-    return _named(step, operator)
+    return _named(step, operator.name)
 
 
 def _reference_step(
@@ -197,10 +197,10 @@ def _reference_step(
             for value, array in zip(outputs, result, strict=True):
                 np.copyto(slots[value], array, casting="unsafe")
 
-    return _named(step, operator)
+    return _named(step, operator.name)
 
 
-def _named(step: Step, operator: Operator) -> Step:
+def _named(step: Step, name: str) -> Step:
     """Name the operator in the error of a step that fails."""
 
     def named(slots: Slots) -> None:
@@ -209,6 +209,6 @@ def _named(step: Step, operator: Operator) -> Step:
         except NnlError:
             raise
         except Exception as error:
-            raise OperatorError(f"operator {operator.name!r} failed: {error}") from error
+            raise OperatorError(f"operator {name!r} failed: {error}") from error
 
     return named

@@ -322,6 +322,12 @@ class NdArray:
         """Set every element to ``value``."""
         self.write(value)
 
+    def forget(self) -> None:
+        """Be as if nothing was ever written: an output is computed when it is next read."""
+        self.state = State.EMPTY
+        self._host_fresh = self._buffer_fresh = False
+        self.version = next(_writes)
+
     def clear(self) -> None:
         """Release the memory; reading before the next write raises `ClearedError`."""
         self.state = State.CLEARED

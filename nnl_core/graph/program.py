@@ -119,11 +119,21 @@ class BoundProgram:
         return self.program.memory
 
     def run(self, observer: Observer | None = None) -> None:
-        """Run on what the storages hold now."""
+        """Run on what the storages hold now.
+
+        Where it fails, what it was to write is as if never written, but for what it also reads.
+        """
         backend = self.backend
         leaves = [storage.buffer(backend) for storage in self.lowered.leaves]
         outputs = [storage.writable_buffer(backend) for storage in self.lowered.outputs]
-        self.program.run(leaves, outputs, observer)
+        try:
+            self.program.run(leaves, outputs, observer)
+        except BaseException:
+            read = {id(storage) for storage in self.lowered.leaves}
+            for storage in self.lowered.outputs:
+                if id(storage) not in read:
+                    storage.forget()
+            raise
         for storage in self.lowered.outputs:
             storage.mark_written(backend)
 
