@@ -173,8 +173,15 @@ class NdArray:
 
     @classmethod
     def from_numpy_array(cls, array: npt.ArrayLike) -> Self:
-        """Copy ``array`` into new storage of its own shape and dtype."""
+        """Copy ``array`` into new storage of its own shape and dtype, in this machine's byte order.
+
+        Raises `ShapeError` for elements that are no real numbers.
+        """
         host = np.array(_plain(array))
+        if host.dtype.kind not in "biuf":
+            raise ShapeError(f"{host.dtype} elements are no real numbers; convert them first")
+        if not host.dtype.isnative:
+            host = host.astype(host.dtype.newbyteorder("="))
         return cls(Spec.of(host), host)
 
     @property

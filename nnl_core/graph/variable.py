@@ -62,7 +62,10 @@ class Variable:
         lengths = tuple(int(length) for length in shape)
         if any(length < 0 for length in lengths):
             raise ShapeError(f"a variable of shape {lengths} has a negative axis")
-        self._setup(NdArray(Spec(lengths, np.dtype(dtype))), need_grad)
+        element = np.dtype(dtype)
+        if element.kind not in "biuf":
+            raise ShapeError(f"a variable cannot hold {element} elements; give a real dtype")
+        self._setup(NdArray(Spec(lengths, element.newbyteorder("="))), need_grad)
 
     def _setup(self, data: NdArray, need_grad: bool | None = None) -> None:
         self._storage = data  # of a leaf; an output's is its node's
@@ -418,28 +421,61 @@ class Variable:
         return _call("abs", self)
 
     def __eq__(self, other: Operand) -> Variable:  # type: ignore[override]  # elementwise, as NumPy
-        return _call("equal", self, other)
+        return _compare("equal", self, other)
 
     def __ne__(self, other: Operand) -> Variable:  # type: ignore[override]  # elementwise, as NumPy
-        return _call("not_equal", self, other)
+        return _compare("not_equal", self, other)
 
     def __lt__(self, other: Operand) -> Variable:
-        return _call("less", self, other)
+        return _compare("less", self, other)
 
     def __le__(self, other: Operand) -> Variable:
-        return _call("less_equal", self, other)
+        return _compare("less_equal", self, other)
 
     def __gt__(self, other: Operand) -> Variable:
-        return _call("greater", self, other)
+        return _compare("greater", self, other)
 
     def __ge__(self, other: Operand) -> Variable:
-        return _call("greater_equal", self, other)
+        return _compare("greater_equal", self, other)
 
     def __getitem__(self, key: Any) -> Variable:
         return _call("getitem", self, key)
 
+    # Python -------------------------------------------------------------------------------------
+
     __hash__ = object.__hash__
     __array_ufunc__ = None  # so that array + variable asks the variable
+
+    def __array__(self, dtype: npt.DTypeLike | None = None, copy: bool | None = None) -> Any:
+        if copy is False:
+            raise ValueError("an array of a variable is a copy; its elements in place are in .d")
+        return np.array(self._ready_data().read(), dtype)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return what a copy or a pickle holds: elements and gradient, no history."""
+        if self.parent is not None:
+            raise GraphError(
+                f"the output {self.name or self.parent.name!r} of a graph cannot be copied or "
+                "pickled; take its .unlinked variable, or the elements in .d"
+            )
+        data, grad = self._storage, self._grad
+        return {
+            "spec": self.spec,
+            "data": data.read().copy() if data.has_value else None,
+            "grad": None if grad is None or not grad.has_value else grad.read().copy(),
+            "need_grad": self._need_grad,
+            "is_constant": self.is_constant,
+            "persistent": self._persistent,
+            "name": self.name,
+        }
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        spec: Spec = state["spec"]
+        self._setup(NdArray(spec, state["data"]), state["need_grad"])
+        if state["grad"] is not None:
+            self._grad = NdArray(spec, state["grad"])
+        self.is_constant, self.name = state["is_constant"], state["name"]
+        self._persistent = state["persistent"]
 
     def __len__(self) -> int:
         if not self.shape:
@@ -467,6 +503,13 @@ class Variable:
 
 def _call(name: str, *arguments: Operand) -> Variable:
     result: Variable = getattr(functions(), name)(*arguments)
+    return result
+
+
+def _compare(name: str, left: Variable, right: Operand) -> Variable:
+    if isinstance(right, (Variable, np.ndarray, np.generic, bool, int, float, list, tuple)):
+        return _call(name, left, right)
+    result: Variable = NotImplemented
     return result
 
 

@@ -195,3 +195,9 @@ def test_from_numpy_array_keeps_the_dtype_and_copies():
     variable = Variable.from_numpy_array(source)
     source[0] = 9
     assert variable.dtype == np.int64 and variable.d[0] == 0
+
+
+def test_arrays_of_another_byte_order_are_converted():
+    variable = Variable.from_numpy_array(np.array([1.5, 2], ">f4"))
+    assert variable.dtype == np.float32 and variable.dtype.isnative
+    np.testing.assert_array_equal(variable.d, [1.5, 2])
