@@ -5,7 +5,7 @@ from __future__ import annotations
 import atexit
 import os
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 from types import TracebackType
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, TypeVar, cast
 
 from nnl_core import __version__
 from nnl_core.builtin import PLUGINS, CorePlugin
-from nnl_core.errors import BackendError, ConfigurationError, PluginError
+from nnl_core.errors import BackendError, ConfigurationError, HookError, NnlError, PluginError
 from nnl_core.hooks import (
     BackendRequest,
     BackendSpec,
@@ -25,7 +25,7 @@ from nnl_core.hooks import (
     SessionEnd,
     SessionStart,
 )
-from nnl_core.hooks.entry import PluginEntry
+from nnl_core.hooks.entry import PluginEntry, entry_for
 from nnl_core.hooks.loading import describe, did_you_mean, resolve
 from nnl_core.hooks.manager import PluginManager
 from nnl_core.hooks.selection import Project, find_project, select
@@ -62,8 +62,10 @@ class Session:
         discover: bool = True,
         tolerant: bool = False,
     ) -> None:
+        if isinstance(plugins, str):
+            raise ConfigurationError(f"plugins is a list of plugins, such as [{plugins!r}]")
         given = list(plugins)
-        names = [plugin if isinstance(plugin, str) else plugin.name for plugin in given]
+        names = [plugin if isinstance(plugin, str) else entry_for(plugin).name for plugin in given]
         local: list[object] = [plugin for plugin in given if not isinstance(plugin, str)]
         if project is not None and (project.path.parent / "nnlfile.py").is_file():
             local.append(project.path.parent / "nnlfile.py")
@@ -132,19 +134,27 @@ class Session:
         )
 
     def check(self) -> None:
-        """Raise where a plugin that must be there is not, or settings are for none."""
-        self.manager.check()
-        known = {entry.name for entry in self.manager.entries}
-        for name in self._tables.keys() - known - self.manager.selection.blocked:
-            raise ConfigurationError(
-                f"{self._where(name)}: plugin {name!r} is not installed{did_you_mean(name, known)}"
-            )
+        """Raise where a plugin that must be there is not, or settings are wrong or for none."""
+        for problem in self.problems():
+            raise problem
+
+    def problems(self) -> Iterator[NnlError]:
+        """Yield all that `check` would raise, settings last."""
+        yield from self.manager.problems()
+        known = {entry.name: entry for entry in self.manager.entries}
+        for name in self._tables:
+            if name in known and known[name].state == "active":
+                try:
+                    self._validated(name)
+                except NnlError as error:
+                    yield error
+            elif name not in known and name not in self.manager.selection.blocked:
+                yield ConfigurationError(
+                    f"{self._where(name)}: plugin {name!r} is not installed"
+                    f"{did_you_mean(name, known)}"
+                )
 
     def __enter__(self) -> Session:
-        if self._depth == 0:
-            for entry in self.manager.entries:
-                if entry.name in self._tables and entry.state == "active":
-                    self._validated(entry.name)
         _sessions.append(self)
         self._depth += 1
         try:
@@ -212,6 +222,8 @@ class Session:
                 raise ConfigurationError(
                     f"{where}: {key + ': ' if key else ''}{first['msg']}, not {first['input']!r}"
                 ) from error
+            except Exception as error:  # of a validator
+                raise PluginError(f"{where}: {describe(error)}") from error
         return self._models[name]
 
     def _where(self, name: str) -> str:
@@ -264,6 +276,10 @@ class Session:
             if not working:
                 raise BackendError("no backend works here; `nnl info` says why")
             name = self.manager.select_backend(BackendRequest(working)) or working[0]
+            if name not in working:
+                raise HookError(
+                    f"nnl_select_backend answered {name!r}; what works here is {', '.join(working)}"
+                )
         if name not in self._backends:
             record = self.manager.component(BackendSpec, name)
             problem = self.backend_problem(record)

@@ -27,17 +27,21 @@ def main(arguments: Sequence[str] | None = None, make_session: SessionFactory | 
     """
     arguments = sys.argv[1:] if arguments is None else list(arguments)
     show_traceback = False
+    if isinstance(sys.stdout, io.TextIOWrapper):  # what a terminal cannot show must not stop us
+        sys.stdout.reconfigure(errors="backslashreplace")
     try:
         options = _global_options().parse_args(arguments)
         show_traceback = options.traceback
         status = _run(options, make_session or _project_session)
-        sys.stdout.flush()
+        print(end="", flush=True)  # also where there is no stdout
         return status
     except SystemExit as error:  # argparse ends like this
         if isinstance(error.code, str):
             print(error.code, file=sys.stderr)
         return error.code if isinstance(error.code, int) else int(error.code is not None)
-    except KeyboardInterrupt:
+    except KeyboardInterrupt as error:
+        if hasattr(error, "__notes__"):
+            print(f"nnl: interrupted{_notes(error)}", file=sys.stderr)
         return 130
     except BrokenPipeError:
         _discard_output()
@@ -48,10 +52,13 @@ def main(arguments: Sequence[str] | None = None, make_session: SessionFactory | 
 
             traceback.print_exc()
         text = " ".join(str(error).split()) if isinstance(error, NnlError) else describe(error)
-        notes = "".join(f" ({note})" for note in getattr(error, "__notes__", ()))
         hint = "" if isinstance(error, NnlError) or show_traceback else "; --traceback shows where"
-        print(f"nnl: error: {text}{notes}{hint}", file=sys.stderr)
+        print(f"nnl: error: {text}{_notes(error)}{hint}", file=sys.stderr)
         return 2 if isinstance(error, UnknownCommandError) else 1
+
+
+def _notes(error: BaseException) -> str:
+    return "".join(f" ({note})" for note in getattr(error, "__notes__", ()))
 
 
 def _discard_output() -> None:
@@ -102,14 +109,15 @@ def _run(options: argparse.Namespace, make_session: SessionFactory) -> int:
         text = _help(options, make_session)
         print(text, end="", file=sys.stdout if options.help else sys.stderr)
         return 0 if options.help else 2
-    session = make_session(options.plugins, _report)
-    try:
-        record = session.manager.component(CommandSpec, options.command)
-    except UnknownComponentError as error:
-        raise UnknownCommandError(str(error)) from None
-    if not record.tolerant:
-        session.check()
-    module = session.manager.resolve(record)
+    with contextlib.redirect_stdout(sys.stderr):  # for what plugins say on the way
+        session = make_session(options.plugins, _report)
+        try:
+            record = session.manager.component(CommandSpec, options.command)
+        except UnknownComponentError as error:
+            raise UnknownCommandError(str(error)) from None
+        if not record.tolerant:
+            session.check()
+        module = session.manager.resolve(record)
     if not isinstance(module, ModuleType) or not {"add_arguments", "run"} <= vars(module).keys():
         raise PluginError(
             f"command {record.name!r} of {session.manager.owner(record)}: target {record.target!r} "
@@ -133,7 +141,8 @@ def _run(options: argparse.Namespace, make_session: SessionFactory) -> int:
 def _help(options: argparse.Namespace, make_session: SessionFactory) -> str:
     """Return the text of ``nnl --help``; what is wrong with the project must not keep it away."""
     try:
-        commands = make_session(options.plugins, _report).manager.collect(CommandSpec)
+        with contextlib.redirect_stdout(sys.stderr):
+            commands = make_session(options.plugins, _report).manager.collect(CommandSpec)
     except NnlError as error:
         _report(str(error))
         from nnl_core.builtin import COMMANDS as commands

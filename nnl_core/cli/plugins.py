@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import argparse
 import json
+import sys
+from contextlib import redirect_stdout
 from typing import Any
 
 from nnl_core.errors import NnlError
@@ -31,8 +33,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace, session: Session) -> int:
     """List the plugins, or examine them: 1 where that finds problems."""
-    if not session.manager.is_loaded:
-        session.manager.load()
+    with redirect_stdout(sys.stderr):  # for what plugins say on the way
+        if not session.manager.is_loaded:
+            session.manager.load()
     if arguments.action == "doctor":
         return _examine(session, as_json=arguments.json)
     rows = [_row(entry, session) for entry in session.manager.entries]
@@ -90,16 +93,15 @@ def _print_details(row: dict[str, Any]) -> None:
 
 
 def _examine(session: Session, *, as_json: bool) -> int:
-    problems = [
-        {"plugin": name, "problem": problem}
-        for entry in session.manager.entries
-        for name, problem in [(str(entry), text) for text in _problems(entry, session)]
-    ]
-    try:
-        session.check()
-    except NnlError as error:
-        if not any(problem["problem"] in str(error) for problem in problems):
-            problems.append({"plugin": "", "problem": str(error)})
+    with redirect_stdout(sys.stderr):
+        problems = [
+            {"plugin": str(entry), "problem": problem}
+            for entry in session.manager.entries
+            for problem in _problems(entry, session)
+        ]
+        for error in session.problems():
+            if not any(problem["problem"] in str(error) for problem in problems):
+                problems.append({"plugin": "", "problem": str(error)})
     if as_json:
         print(json.dumps(problems, indent=2))
     else:

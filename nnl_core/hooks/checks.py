@@ -35,6 +35,8 @@ def instantiate(found: object, name: str) -> object:
         plugin = found()
     elif not isinstance(found, Plugin):
         raise PluginLoadError(f"{found!r} is not a subclass of nnl_core.hooks.Plugin")
+    if not _NAME.fullmatch(name):
+        raise PluginLoadError(f"{name!r} is not a plugin name: letters, digits, '_' and '-'")
     own = getattr(plugin, "name", None)
     if own != name:
         raise PluginLoadError(f"its class is named {own!r}, but its entry point {name!r}")
@@ -54,12 +56,6 @@ def functions(module: ModuleType) -> ModuleType:
     return module
 
 
-def check_name(name: object) -> None:
-    """Raise PluginLoadError where something cannot be a plugin's name."""
-    if not isinstance(name, str) or not _NAME.fullmatch(name):
-        raise PluginLoadError(f"{name!r} is not a plugin name: letters, digits, '_' and '-'")
-
-
 def check_api(api: object) -> None:
     """Raise PluginVersionError where a plugin needs another hook interface than this one."""
     match = _API.fullmatch(api) if isinstance(api, str) else None
@@ -71,12 +67,15 @@ def check_api(api: object) -> None:
 
 
 def check_requirement(text: str) -> None:
-    """Raise PluginVersionError where a plugin's distribution asks for another nnl-core."""
+    """Raise PluginVersionError where a plugin's distribution asks for another nnl-core.
+
+    Requirements under conditions (extras, versions of Python) are the installer's business.
+    """
     from nnl_core import __version__
 
     try:
         wanted = versions.parse_requirement(text)
-        if wanted.name != "nnl-core" or "extra" in wanted.marker:
+        if wanted.name != "nnl-core" or wanted.marker:
             return
         if versions.satisfies(__version__, wanted.versions):
             return

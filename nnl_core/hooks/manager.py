@@ -21,6 +21,7 @@ import pluggy
 from nnl_core.errors import (
     ConfigurationError,
     HookError,
+    NnlError,
     PluginConflictError,
     PluginError,
     PluginLoadError,
@@ -137,7 +138,12 @@ class PluginManager(Components):
                 self._report(f"{entry.error}; left out")
 
     def check(self) -> None:
-        """Raise the first failure of loading that must not pass.
+        """Raise the first failure of loading that must not pass."""
+        for problem in self.problems():
+            raise problem
+
+    def problems(self) -> Iterator[NnlError]:
+        """Yield the failures of loading that must not pass.
 
         That is: a named plugin that is not installed, one of ``required_plugins`` that is absent,
         unusable or of another version, a second implementer of an exclusive hook and, where
@@ -147,17 +153,17 @@ class PluginManager(Components):
         installed = {entry.name for entry in self.entries}
         for name in selection.named:
             if name not in installed:
-                raise ConfigurationError(
+                yield ConfigurationError(
                     f"plugin {name!r} (named by {selection.sources.get(name, 'the session')}) is "
                     f"not installed{loading.did_you_mean(name, installed)}"
                 )
         for entry in self.entries:
             if entry.error is not None and (selection.strict or entry.is_fatal):
-                raise entry.error
-            if entry.name in self.selection.blocked and entry.is_loaded:
-                raise ConfigurationError(f"{entry} cannot be disabled")
+                yield entry.error
+            if entry.name in selection.blocked and entry.is_loaded:
+                yield ConfigurationError(f"{entry} cannot be disabled")
         for text in selection.required:
-            self._check_required(text)
+            yield from self._requirement_problems(text)
 
     def block(self, name: str) -> None:
         """Take a plugin, and those that require it, out of use."""
@@ -182,7 +188,7 @@ class PluginManager(Components):
         """Return the plugin of that name; where several claim it, the one that has it."""
         return next((entry for entry in self.entries if entry.name == name), None)
 
-    def _check_required(self, text: str) -> None:
+    def _requirement_problems(self, text: str) -> Iterator[NnlError]:
         try:
             wanted = versions.parse_requirement(text)
             found = [
@@ -192,15 +198,15 @@ class PluginManager(Components):
             ]
             for entry in found:
                 if entry.error is not None:
-                    raise entry.error
-                if not entry.is_loaded:
-                    raise PluginError(f"{entry} is required, but disabled: {entry.cause}")
-                if not versions.satisfies(entry.version or "0", wanted.versions):
-                    raise PluginVersionError(f"{entry} is installed, but {text!r} is required")
+                    yield entry.error
+                elif not entry.is_loaded:
+                    yield PluginError(f"{entry} is required, but disabled: {entry.cause}")
+                elif not versions.satisfies(entry.version or "0", wanted.versions):
+                    yield PluginVersionError(f"{entry} is installed, but {text!r} is required")
+            if not found:
+                yield ConfigurationError(f"the required plugin {text!r} is not installed")
         except ValueError as error:
-            raise ConfigurationError(f"required_plugins: {error}") from error
-        if not found:
-            raise ConfigurationError(f"the required plugin {text!r} is not installed")
+            yield ConfigurationError(f"required_plugins: {error}")
 
     def _ensure_loaded(self) -> None:
         if not self.is_loaded:
@@ -295,7 +301,8 @@ class PluginManager(Components):
             return
         try:
             step(entry)
-        except KeyboardInterrupt:
+        except KeyboardInterrupt as error:
+            loading.add_note(error, f"while {entry} was loaded")
             raise
         except BaseException as error:  # a plugin may even exit
             self._fail(entry, error)
@@ -328,7 +335,6 @@ class PluginManager(Components):
     # ---------------------------------------------------------------- the steps of loading
 
     def _import(self, entry: PluginEntry) -> None:
-        checks.check_name(entry.name)
         for text in entry.requirements:
             checks.check_requirement(text)
         found = entry.plugin

@@ -9,8 +9,12 @@ import types
 
 import pytest
 
+from nnl_core.cli import main
 from nnl_core.errors import NnlError
 from nnl_core.hooks import CommandSpec, Plugin
+
+MAIN = "import sys; from nnl_core.cli import main; sys.exit(main())"
+ENVIRONMENT = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
 
 
 @pytest.fixture
@@ -95,6 +99,13 @@ def fail(error: BaseException):
     return run
 
 
+def fail_alone(error: BaseException):
+    def hook(self):
+        raise error
+
+    return hook
+
+
 def test_an_error_of_ours_is_one_line_and_status_1(nnl_run, command):
     outcome = nnl_run("greet", plugins=[command(fail(NnlError("no such\nthing")))])
     assert outcome == (1, "", "nnl: error: no such thing\n")
@@ -126,6 +137,12 @@ def test_a_plugin_that_dies_in_an_event_is_named(nnl_run, command):
 
 def test_an_interruption_is_quiet_with_status_130(nnl_run, command):
     assert nnl_run("greet", plugins=[command(fail(KeyboardInterrupt()))]) == (130, "", "")
+
+
+def test_an_interruption_says_which_plugin_was_busy(nnl_run, command):
+    plugin = command(fail(KeyboardInterrupt()), nnl_metrics=fail_alone(KeyboardInterrupt()))
+    outcome = nnl_run("greet", plugins=[plugin])
+    assert outcome == (130, "", "nnl: interrupted (while plugin 'hello' was loaded)\n")
 
 
 def test_a_reader_that_has_gone_is_no_error(nnl_run, command):
@@ -182,16 +199,59 @@ def test_a_broken_project_file_stops_commands_but_not_the_help(nnl_run, command,
 
 
 def test_a_process_reading_only_the_first_line_sees_no_traceback():
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
-    code = "import sys; from nnl_core.cli import main; sys.exit(main())"
     process = subprocess.Popen(
-        [sys.executable, "-c", code, "plugins", "--json"],
+        [sys.executable, "-c", MAIN, "plugins", "--json"],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
-        env=environment,
+        env=ENVIRONMENT,
         text=True,
     )
     process.stdout.close()  # nobody reads
     assert process.stderr.read() == ""
     assert process.wait() == 141
     process.stderr.close()
+
+
+def test_what_plugins_print_while_they_are_loaded_does_not_mix_with_the_output(nnl_run, command):
+    def metrics(self):
+        print("hello from a plugin")
+        return []
+
+    plugin = command(lambda arguments, session: print("the output") or 0, nnl_metrics=metrics)
+    for arguments, beginning in (
+        (["--help"], "usage: nnl"),
+        (["greet"], "the output"),
+        (["plugins", "--json"], "["),
+        (["plugins", "doctor", "--json"], "[]"),
+    ):
+        outcome = nnl_run(*arguments, plugins=[plugin])
+        assert outcome.stdout.startswith(beginning)
+        assert outcome.stderr == "hello from a plugin\n"
+
+
+def test_what_a_terminal_cannot_show_is_escaped():
+    code = (
+        "import sys\n"
+        "from nnl_core.cli import main\n"
+        "from nnl_core.hooks import CommandSpec, Plugin\n"
+        "from nnl_core.session import Session\n"
+        "class P(Plugin):\n"
+        "    name = 'p'\n"
+        "    def nnl_commands(self): return [CommandSpec('p', 'json', 'caf\\u00e9 \\ud800')]\n"
+        "make = lambda *_: Session([P], environment={}, discover=False)\n"
+        "sys.exit(main(['--help'], make))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        env={**ENVIRONMENT, "PYTHONIOENCODING": "ascii"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "caf\\xe9 \\ud800" in done.stdout
+
+
+def test_nobody_needs_to_see_the_output(monkeypatch, capsys):
+    monkeypatch.setattr(sys, "stdout", None)  # as Python has it where the descriptor is closed
+    assert main(["--version"]) == 0

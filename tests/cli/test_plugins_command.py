@@ -156,6 +156,30 @@ def test_doctor_reports_all_problems_with_status_1(site, tmp_path):
     assert "'zset' (named by nnl.toml) is not installed; did you mean 'zest'" in by_plugin[""]
 
 
+def test_doctor_names_all_that_the_project_asks_for_and_cannot_have(site, tmp_path):
+    (tmp_path / "nnl.toml").write_text(
+        'plugins = ["no", "zest"]\nrequired_plugins = ["nnl-zest>=2", "nnl-none", "x=y"]\n'
+        "[plugin.zest]\npeel = 1\n[plugin.nobody]\nx = 1\n"
+    )
+    _, out, _ = run(site, tmp_path, "plugins", "doctor", "--json")
+    found = [problem["problem"] for problem in json.loads(out) if not problem["plugin"]]
+    assert found == [
+        "plugin 'no' (named by nnl.toml) is not installed",
+        "plugin 'zest' (nnl-zest 1.0) is installed, but 'nnl-zest>=2' is required",
+        "the required plugin 'nnl-none' is not installed",
+        "required_plugins: cannot read the version clause '=y'",
+        "nnl.toml [plugin.zest]: plugin 'zest' takes no settings",
+        "nnl.toml [plugin.nobody]: plugin 'nobody' is not installed",
+    ]
+
+
+def test_json_is_json_whatever_plugins_print(site, tmp_path):
+    install(site, "loud", "print('I am here')\n" + GOOD.format(name="loud"))
+    _, out, err = run(site, tmp_path, "plugins", "--json")
+    assert "loud" in {row["name"] for row in json.loads(out)}
+    assert "I am here\n" in err
+
+
 def test_doctor_finds_nothing_wrong_with_the_core(nnl_run):
     outcome = nnl_run("plugins", "doctor")
     assert outcome.stdout.endswith("no problems\n")

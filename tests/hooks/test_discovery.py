@@ -301,7 +301,15 @@ def test_the_requirement_on_the_core_is_checked_before_anything_is_imported(inst
 
 @pytest.mark.parametrize(
     "requirement",
-    ["nnl-core>=0.1", "NNL_Core (>=0.1)", "numpy>=99", "nnl-core>=99; extra == 'x'", "odd @ url"],
+    [
+        "nnl-core>=0.1",
+        "NNL_Core (>=0.1)",
+        "nnl-core @ git+https://host/nnl",
+        "numpy>=99",
+        "nnl-core>=99; extra == 'x'",
+        "nnl-core>=99; python_version < '3'",
+        "odd @ url",
+    ],
 )
 def test_other_requirements_do_not_matter(install, requirement):
     install("alpha", requires=[requirement])

@@ -7,11 +7,12 @@ import sys
 import threading
 
 import pytest
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, Field, model_validator
 
 from nnl_core.errors import (
     BackendError,
     ConfigurationError,
+    HookError,
     NnlError,
     PluginError,
     UnknownComponentError,
@@ -170,6 +171,18 @@ def test_a_plugin_class_that_is_wrong_raises_at_once():
         Session([wrong], environment={}, discover=False)
 
 
+@pytest.mark.parametrize(
+    ("plugins", "message"),
+    [
+        ("alpha", r"plugins is a list of plugins, such as \['alpha'\]"),
+        ([3], "3 is not a subclass of nnl_core.hooks.Plugin"),
+    ],
+)
+def test_what_is_no_plugin_is_refused(plugins, message):
+    with pytest.raises(NnlError, match=message):
+        Session(plugins, environment={}, discover=False)
+
+
 def test_the_environment_counts_without_a_project(install, monkeypatch):
     install("alpha")
     monkeypatch.setenv("NNL_PLUGINS", "alpha")
@@ -283,9 +296,20 @@ def test_without_a_table_the_model_is_not_imported(tmp_path):
 def test_wrong_settings_stop_the_session_and_point_at_the_key(
     tmp_path, settings_module, table, message
 ):
-    session = lime(tmp_path, f"[plugin.lime]\n{table}")
-    with pytest.raises(ConfigurationError, match=message), session:
-        pass
+    with pytest.raises(ConfigurationError, match=message):
+        lime(tmp_path, f"[plugin.lime]\n{table}")
+
+
+def test_a_validator_that_breaks_is_named(tmp_path, settings_module, monkeypatch):
+    class Breaks(BaseModel):
+        @model_validator(mode="before")
+        @classmethod
+        def divide(cls, value):
+            return 1 / 0
+
+    monkeypatch.setattr(sys.modules["lime_settings"], "LimeSettings", Breaks)
+    with pytest.raises(PluginError, match=r"nnl.toml \[plugin.lime\]: ZeroDivisionError"):
+        lime(tmp_path, "[plugin.lime]\nsamples = 3")
 
 
 def test_settings_for_a_plugin_that_is_not_there_are_an_error(tmp_path):
@@ -382,6 +406,15 @@ def test_a_plugin_may_select_the_default(backends):
 
     session = backends(("slow", "works", -1), ("fast", "works", 2), nnl_select_backend=select)
     assert session.backend() is session.backend("slow")
+
+
+@pytest.mark.parametrize("answer", ["zzz", 3, "broken"])
+def test_a_selected_backend_must_be_one_that_works(backends, answer):
+    select = {"nnl_select_backend": lambda self, request: answer}
+    session = backends(("good", "works", 1), ("broken", "breaks", 2), **select)
+    message = f"nnl_select_backend answered {answer!r}; what works here is good, numpy"
+    with pytest.raises(HookError, match=message):
+        session.backend()
 
 
 def test_an_unknown_backend_is_an_error(nnl_session):
