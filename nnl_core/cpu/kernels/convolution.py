@@ -8,14 +8,18 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import TypeVar
 
 import numpy as np
 
+from nnl_core.cpu.threads import product, share
 from nnl_core.graph.operator import Array
 from nnl_core.operators import convolution as family
 from nnl_core.operators.dtypes import wide
 from nnl_core.operators.windows import Lengths, Pairs, placements, span, taps
+
+Result = TypeVar("Result")
 
 COLUMN_BYTES = 1 << 20  # columns of a block: what a second-level cache holds
 BAND_BYTES = 8 << 20  # columns of one example from which on its rows are divided
@@ -70,11 +74,17 @@ class _Geometry:
             for tap in taps(kernel)
         ]
 
-    def blocks(self) -> Iterator[tuple[slice, _Block]]:
-        """Yield ranges of examples, with the scratch memory for each."""
+    def ranges(self) -> list[tuple[int, int]]:
+        """Divide the examples into blocks."""
+        return [
+            (start, min(self.batch, start + self.block))
+            for start in range(0, self.batch, self.block)
+        ]
+
+    def with_scratch(self, ranges: Sequence[tuple[int, int]]) -> Iterator[tuple[slice, _Block]]:
+        """Yield blocks with scratch memory, the same for blocks of one size."""
         scratch = None
-        for start in range(0, self.batch, self.block):
-            stop = min(self.batch, start + self.block)
+        for start, stop in ranges:
             if scratch is None or scratch.examples != stop - start:
                 scratch = _Block(self, stop - start)
             yield slice(start, stop), scratch
@@ -170,15 +180,38 @@ def _bands(
     return bands
 
 
-def _blocks(
-    x: Array, dy: Array, kernel: Lengths, stride: Lengths, pad: Pairs, dilation: Lengths, group: int
-) -> Iterator[tuple[Array, Array, _Block]]:
-    """Yield parts of the data and of the output, with scratch memory for them."""
+Blocks = Iterable[tuple[Array, Array, _Block]]
+
+
+def _in_blocks(
+    work: Callable[[Blocks], Result],
+    x: Array,
+    dy: Array,
+    kernel: Lengths,
+    stride: Lengths,
+    pad: Pairs,
+    dilation: Lengths,
+    group: int,
+) -> list[Result]:
+    """Call ``work``, on a few threads, with parts of the data and output and scratch memory."""
+    results: list[Result] = []
     for data, rows, margin in _bands(x, dy, kernel, stride, pad, dilation):
         x_band, dy_band = x[:, :, data], dy[:, :, rows]
         geometry = _geometry(x_band, dy_band, kernel, stride, margin, dilation, group)
-        for block, scratch in geometry.blocks():
-            yield x_band[block], dy_band[block], scratch
+
+        def on_run(
+            ranges: Sequence[tuple[int, int]],
+            geometry: _Geometry = geometry,
+            x_band: Array = x_band,
+            dy_band: Array = dy_band,
+        ) -> Result:
+            return work(
+                (x_band[block], dy_band[block], scratch)
+                for block, scratch in geometry.with_scratch(ranges)
+            )
+
+        results += share(on_run, geometry.ranges())
+    return results
 
 
 def _weights(weight: Array, group: int) -> Array:
@@ -219,23 +252,27 @@ def _convolution(
         if shift is not None:
             np.add(out, shift[..., 0], out=out, casting="unsafe")
         return out
-    for data, part, scratch in _blocks(x, out, kernel, stride, pad, dilation, group):
-        scratch.gather(data)
-        np.matmul(weights, scratch.column_matrix, out=scratch.outer_matrix)
-        target = part.transpose(scratch.geometry.last)
-        if shift is None:
-            target[...] = scratch.outer
-        else:
-            np.add(scratch.outer, shift, out=target, casting="unsafe")
+
+    def work(blocks: Blocks) -> None:
+        for data, part, scratch in blocks:
+            scratch.gather(data)
+            np.matmul(weights, scratch.column_matrix, out=scratch.outer_matrix)
+            target = part.transpose(scratch.geometry.last)
+            if shift is None:
+                target[...] = scratch.outer
+            else:
+                np.add(scratch.outer, shift, out=target, casting="unsafe")
+
+    _in_blocks(work, x, out, kernel, stride, pad, dilation, group)
     return out
 
 
 def _product(weights: Array, x: Array, out: Array) -> None:
     """Multiply a matrix with the channels of each place."""
     if out.flags.c_contiguous and out.dtype == weights.dtype:
-        np.matmul(weights, _flat(x), out=_flat(out))
+        product(weights, _flat(x), _flat(out))
     else:
-        np.copyto(out, np.matmul(weights, _flat(x)).reshape(out.shape), casting="unsafe")
+        np.copyto(out, product(weights, _flat(x)).reshape(out.shape), casting="unsafe")
 
 
 def _data_gradient(
@@ -268,10 +305,14 @@ def _data_gradient(
     overlap = len(_bands(out, dy, kernel, stride, pad, dilation)) > 1
     if overlap:
         out.fill(0)
-    for data, part, scratch in _blocks(out, dy, kernel, stride, pad, dilation, group):
-        scratch.load(part)
-        np.matmul(weights, scratch.outer_matrix, out=scratch.column_matrix)
-        scratch.scatter(data, add=overlap)
+
+    def work(blocks: Blocks) -> None:
+        for data, part, scratch in blocks:
+            scratch.load(part)
+            np.matmul(weights, scratch.outer_matrix, out=scratch.column_matrix)
+            scratch.scatter(data, add=overlap)
+
+    _in_blocks(work, out, dy, kernel, stride, pad, dilation, group)
     return out
 
 
@@ -311,13 +352,20 @@ def _weight_gradient(
 ) -> Array:
     maps, inside = dy.shape[1], x.shape[1] // group * math.prod(kernel)
     if _is_pointwise(kernel, stride, pad, group) and min(maps, inside) <= math.prod(x.shape[2:]):
-        total = np.matmul(_flat(dy), _flat(x).swapaxes(1, 2)).sum(axis=0)
+        total = product(_flat(dy), _flat(x).swapaxes(1, 2)).sum(axis=0)
     else:
-        total = np.zeros((group, maps // group, inside), wide(x[:0]).dtype)
-        for data, part, scratch in _blocks(x, dy, kernel, stride, pad, dilation, group):
-            scratch.gather(data)
-            scratch.load(part)
-            total += np.matmul(scratch.outer_matrix, scratch.column_matrix.swapaxes(1, 2))
+        zero = np.zeros((group, maps // group, inside), wide(x[:0]).dtype)
+
+        def work(blocks: Blocks) -> Array:
+            part = zero.copy()
+            for data, outer, scratch in blocks:
+                scratch.gather(data)
+                scratch.load(outer)
+                part += np.matmul(scratch.outer_matrix, scratch.column_matrix.swapaxes(1, 2))
+            return part
+
+        parts = _in_blocks(work, x, dy, kernel, stride, pad, dilation, group)
+        total = sum(parts, zero)
     if out is None:
         out = np.empty((maps, x.shape[1] // group, *kernel), x.dtype)
     np.copyto(out, total.reshape(out.shape), casting="unsafe")

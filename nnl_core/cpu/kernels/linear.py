@@ -6,6 +6,7 @@ import math
 
 import numpy as np
 
+from nnl_core.cpu import threads
 from nnl_core.graph.operator import Array
 from nnl_core.operators import linear as family
 from nnl_core.operators.dtypes import sum_dtype, wide
@@ -16,8 +17,8 @@ def product(a: Array, b: Array, out: Array | None) -> Array:
     dtype = sum_dtype(a.dtype)
     left, right = (_for_blas(wide(x.astype(dtype, copy=False))) for x in (a, b))
     if left.dtype == dtype:
-        return np.asarray(np.matmul(left, right, out=out))
-    result = np.matmul(left, right)
+        return threads.product(left, right, out)
+    result = threads.product(left, right)
     if out is None:
         return np.asarray(result.astype(dtype))
     np.copyto(out, result, casting="unsafe")
