@@ -54,8 +54,12 @@ def test_overflow_in_a_worker_is_quiet(count):
 
 def test_runs_are_shared_by_several_threads(count):
     barrier = threading.Barrier(count, timeout=10)
-    names = threads.share(lambda run: barrier.wait() and 0 or threading.get_ident(), range(count))
-    assert len(set(names)) == count
+
+    def work(run):
+        barrier.wait()
+        return threading.get_ident()
+
+    assert len(set(threads.share(work, range(count)))) == count
 
 
 def test_blas_has_its_threads_back_afterwards(count):
