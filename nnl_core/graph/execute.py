@@ -61,11 +61,10 @@ class ForwardPlan(BoundProgram):
     def run(self, observer: Observer | None = None) -> None:
         """Compute, note which writes were read, and release what is not kept."""
         super().run(observer)
+        for storage in self.released:
+            storage.clear()  # even what is clear already: it stands for this run's value now
         for node in self.nodes:
             node.note_versions(self.lowered.overwritten.get(node, ()))
-        for storage in self.released:
-            if storage.state is not State.CLEARED:
-                storage.clear()
 
 
 def _saved_storages(order: list[Node]) -> set[int]:

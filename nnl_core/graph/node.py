@@ -133,12 +133,17 @@ class Node:
     def note_versions(self, overwritten: Container[int] = ()) -> None:
         """Remember which writes of the inputs this node's outputs were computed from.
 
-        ``overwritten`` are positions of inputs whose value the same run has replaced.
+        ``overwritten`` are positions of inputs whose value the same run has replaced. Outputs
+        computed again from the same writes keep their version, as they are the same values.
         """
-        self.input_versions = tuple(
+        versions = tuple(
             -1 if v is None or position in overwritten else v._data.version
             for position, v in enumerate(self.inputs)
         )
+        if versions == self.input_versions and not overwritten:
+            for storage, version in zip(self.storages, self.output_versions, strict=True):
+                storage.version = version
+        self.input_versions = versions
         self.output_versions = tuple(storage.version for storage in self.storages)
 
     def __repr__(self) -> str:

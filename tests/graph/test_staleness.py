@@ -90,7 +90,47 @@ def test_parameters_updated_between_forward_and_backward_are_noticed():
         second.backward()
 
 
+@pytest.mark.parametrize("clear_buffer", [False, True])
+def test_a_branch_computed_from_other_values_is_not_the_newer_one_of_another(clear_buffer):
+    x = leaf([1.0])
+    hidden = F.exp(x).apply(name="hidden")
+    first, second = hidden * hidden, hidden * 2
+    first.forward(clear_buffer=clear_buffer)
+    x.d = 2
+    second.forward(clear_buffer=True)
+    second.forward()
+    with pytest.raises(StaleValueError, match="hidden"):
+        first.backward()
+
+
+def test_a_mask_drawn_again_for_another_output_is_not_the_one_that_was_used():
+    x = Variable.from_numpy_array(np.ones(100, np.float32), need_grad=True)
+    mask = F.rand(shape=(100,)).apply(name="mask")
+    first, second = x * mask, mask * 2
+    first.forward()
+    second.forward()
+    with pytest.raises(StaleValueError, match="mask"):
+        first.backward()
+
+
 # No errors ----------------------------------------------------------------------------------------
+
+
+def test_outputs_that_share_nodes_may_be_computed_one_after_another():
+    x = leaf([[1.0, 2.0, 6.0]])
+    y, mean, _ = F.layer_normalization(x, None, None, output_stat=True)
+    for output in (y, mean):
+        output.forward()
+    one_by_one = [read_gradient(x, output) for output in (y, mean)]
+    nnl.forward_all([y, mean])
+    np.testing.assert_array_equal(one_by_one, [read_gradient(x, output) for output in (y, mean)])
+
+
+def read_gradient(x, y):
+    x.grad.zero()
+    y.backward(np.arange(1.0, y.size + 1).reshape(y.shape))
+    return x.g.copy()
+
 
 
 def test_what_no_gradient_needs_may_be_overwritten():
