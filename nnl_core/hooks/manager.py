@@ -160,8 +160,6 @@ class PluginManager(Components):
         for entry in self.entries:
             if entry.error is not None and (selection.strict or entry.is_fatal):
                 yield entry.error
-            if entry.name in selection.blocked and entry.is_loaded:
-                yield ConfigurationError(f"{entry} cannot be disabled")
         for text in selection.required:
             yield from self._requirement_problems(text)
 

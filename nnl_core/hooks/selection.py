@@ -83,7 +83,7 @@ def _read(path: Path) -> dict[str, object]:
     import tomllib
 
     try:
-        return tomllib.loads(path.read_text("utf-8"))
+        return tomllib.loads(path.read_text("utf-8-sig"))
     except (OSError, ValueError) as error:
         raise ConfigurationError(f"cannot read {path}: {error}") from error
 
@@ -115,6 +115,9 @@ def select(
         name = value.removeprefix("no:")
         say([name], name == value, f"-p {value}")
     say(plugins, True, "the program")
+    is_wanted, source = verdicts.get("core", (True, ""))
+    if not is_wanted:
+        raise ConfigurationError(f"{source}: the core cannot be disabled")
     return Selection(
         named=tuple(name for name, (wanted, _) in verdicts.items() if wanted),
         blocked=frozenset(name for name, (wanted, _) in verdicts.items() if not wanted),

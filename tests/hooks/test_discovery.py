@@ -514,9 +514,3 @@ def test_a_required_plugin_that_cannot_be_had_is_an_error(install, required, err
     manager, _ = load(required=(required,), blocked=frozenset(["off"]))
     with pytest.raises(error, match=message):
         manager.check()
-
-
-def test_the_core_cannot_be_disabled(nnl_session):
-    nnl_session.manager.selection = Selection(blocked=frozenset(["core"]))
-    with pytest.raises(ConfigurationError, match="cannot be disabled"):
-        nnl_session.manager.check()

@@ -75,7 +75,25 @@ def test_lists_of_plugins_are_lists_of_strings(key, value):
         select(project(**{key: value}), {})
 
 
+@pytest.mark.parametrize(
+    ("file", "environment", "command_line", "source"),
+    [
+        ({"disabled_plugins": ["core"]}, {}, [], "nnl.toml"),
+        ({}, {"NNL_DISABLED_PLUGINS": "core"}, [], "NNL_DISABLED_PLUGINS"),
+        ({}, {}, ["no:core"], "-p no:core"),
+    ],
+)
+def test_the_core_cannot_be_disabled(file, environment, command_line, source):
+    with pytest.raises(ConfigurationError, match=f"{source}: the core cannot be disabled"):
+        select(project(**file), environment, command_line)
+
+
 # -------------------------------------------------------------------- project files
+
+
+def test_a_file_may_begin_with_the_mark_of_windows_editors(tmp_path):
+    (tmp_path / "nnl.toml").write_bytes(b'\xef\xbb\xbfplugins = ["onn"]')
+    assert find_project(tmp_path).strings("plugins") == ["onn"]
 
 
 def test_the_nearest_file_upwards_is_taken(tmp_path):
