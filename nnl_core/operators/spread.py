@@ -200,9 +200,11 @@ def logsumexp_infer(x: Spec, *, axes: tuple[int, ...], keepdims: bool) -> Spec:
 def logsumexp_vjp(
     g: Any, y: Any, x: Any, *, axes: tuple[int, ...], keepdims: bool
 ) -> tuple[Any, ...]:
-    """``dx = g exp(x - y)``, the softmax."""
+    """``dx = g exp(x - y)``, the softmax: divided by its sum, as ``y`` is rounded."""
     y = kept(y, x, axes)
-    return (F.chain_rule(spread(g, x, axes), F.exp(x - F.where(F.isinf(y), 0.0, y))),)
+    share = F.exp(x - F.where(F.isinf(y), 0.0, y))
+    total = F.sum(share, axes, keepdims=True)
+    return (F.chain_rule(spread(g, x, axes), share / F.where(total == 0, 1.0, total)),)
 
 
 logsumexp_operator.samples(reduction_samples(-3, 3))
