@@ -132,7 +132,6 @@ def read_gradient(x, y):
     return x.g.copy()
 
 
-
 def test_what_no_gradient_needs_may_be_overwritten():
     x, shift = leaf([3.0]), leaf([1.0], need_grad=False)
     constant_branch = shift * shift
