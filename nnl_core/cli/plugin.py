@@ -26,5 +26,5 @@ def run(arguments: argparse.Namespace, session: Session) -> int:
     print(f"{folder} is ready. Next:")
     print(f"  pip install -e {folder}")
     print(f"  pytest {folder}")
-    print(f"  nnl -p {arguments.name} plugins -v")
+    print(f"  nnl -p {arguments.name.replace('-', '_')} plugins -v")
     return 0

@@ -9,6 +9,7 @@ from pathlib import Path
 from string import Template
 
 from nnl_core import __version__
+from nnl_core.builtin import COMMANDS, OPERATORS, PLUGINS, CorePlugin
 from nnl_core.errors import ConfigurationError
 
 TEMPLATES = Path(__file__).parent / "templates"
@@ -21,6 +22,12 @@ KINDS = {
     "operators": "operators",
 }
 _NAME = re.compile(r"[a-z][a-z0-9]*([-_][a-z0-9]+)*")
+_LONGEST = 28  # with which the lines of all templates keep to their length
+_TAKEN = {
+    CorePlugin.name,
+    *(name for name, _, _ in PLUGINS),
+    *(record.name for record in (*COMMANDS, *OPERATORS)),
+}
 
 
 def create(name: str, kind: str, directory: Path) -> Path:
@@ -29,14 +36,16 @@ def create(name: str, kind: str, directory: Path) -> Path:
     Raises ConfigurationError where the name will not do or the folder exists. The folder appears
     when all of it is written, or not at all.
     """
-    if not _NAME.fullmatch(name) or name.startswith(("nnl-", "nnl_")) or name == "core":
+    if not _NAME.fullmatch(name) or len(name) > _LONGEST or name.startswith(("nnl-", "nnl_")):
         raise ConfigurationError(
-            f"{name!r} will not do as the name of a plugin: small letters and digits, with single "
-            "'-' or '_' between, not 'core', and without 'nnl-' in front"
+            f"{name!r} will not do as the name of a plugin: {_LONGEST} small letters and digits at "
+            "most, with single '-' or '_' between, and without 'nnl-' in front"
         )
+    plugin = name.replace("-", "_")
+    if plugin in _TAKEN:
+        raise ConfigurationError(f"{name!r} is the name of something in nnl-core; choose another")
     if kind not in KINDS:
         raise ConfigurationError(f"there is no kind {kind!r} of plugin; use {', '.join(KINDS)}")
-    plugin = name.replace("-", "_")
     names = {
         "plugin": plugin,
         "package": f"nnl_{plugin}",

@@ -45,7 +45,7 @@ def test_its_own_tests_pass(plugin):
     assert " passed" in output
 
 
-@pytest.mark.parametrize("name", ["x", "sample-one", "a-name-that-is-rather-long"])
+@pytest.mark.parametrize("name", ["x", "a-b", "w" * 28])
 def test_they_keep_to_the_house_style(tmp_path, name):
     for kind in KINDS:
         create(name, kind, tmp_path / kind)
@@ -105,12 +105,13 @@ def test_nothing_is_left_unfilled(plugin):
 
 def test_the_command_says_what_comes_next(nnl_run, tmp_path):
     outcome = nnl_run(
-        "plugin", "new", "waves", "--kind", "operators", "--directory", str(tmp_path / "new")
+        "plugin", "new", "two-waves", "--kind", "operators", "--directory", str(tmp_path / "new")
     )
-    folder = tmp_path / "new" / "nnl-waves"
+    folder = tmp_path / "new" / "nnl-two-waves"
     assert outcome.status == 0
     assert outcome.stdout.startswith(f"{folder} is ready.")
-    assert (folder / "src" / "nnl_waves" / "plugin.py").is_file()
+    assert "nnl -p two_waves plugins" in outcome.stdout
+    assert (folder / "src" / "nnl_two_waves" / "plugin.py").is_file()
 
 
 def test_an_existing_folder_is_left_alone(nnl_run, tmp_path):
@@ -132,8 +133,8 @@ def test_an_existing_folder_is_left_alone(nnl_run, tmp_path):
         "wa--ves",
         "../waves",
         "nnl-waves",
-        "core",
         "wäve",
+        "w" * 29,
     ],
 )
 def test_an_invalid_name_is_an_error_and_writes_nothing(nnl_run, tmp_path, name):
@@ -141,6 +142,14 @@ def test_an_invalid_name_is_an_error_and_writes_nothing(nnl_run, tmp_path, name)
     assert outcome.status == 1
     assert "will not do as the name of a plugin" in outcome.stderr
     assert outcome.stderr.count("\n") == 1
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("name", ["core", "nnl", "plugins", "train", "metrics-log"])
+def test_a_name_that_the_core_has_is_an_error(nnl_run, tmp_path, name):
+    outcome = nnl_run("plugin", "new", name, "--kind", "command", "--directory", str(tmp_path))
+    assert outcome.status == 1
+    assert f"{name!r} is the name of something in nnl-core" in outcome.stderr
     assert list(tmp_path.iterdir()) == []
 
 
