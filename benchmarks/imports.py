@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import tempfile
@@ -64,14 +65,20 @@ def run(rounds: int) -> Report:
 
 
 def _why_it_fails(command: list[str], folder: str) -> str | None:
+    """Run a command once, which also leaves its bytecode behind, as an installation would."""
     try:
-        done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+        _process(command, folder)()
     except FileNotFoundError:
         return f"no {Path(command[0]).name} beside the interpreter: install nnl-core first"
-    if not done.returncode:
-        return None
-    return (done.stderr.strip().splitlines() or [f"exit status {done.returncode}"])[-1]
+    except subprocess.CalledProcessError as error:
+        lines = error.stderr.decode(errors="replace").strip().splitlines()
+        return lines[-1] if lines else f"exit status {error.returncode}"
+    return None
 
 
 def _process(command: list[str], folder: str) -> Callable[[], object]:
-    return lambda: subprocess.run(command, cwd=folder, capture_output=True, check=True)
+    environment = {**os.environ}
+    environment.pop("PYTHONDONTWRITEBYTECODE", None)
+    return lambda: subprocess.run(
+        command, cwd=folder, env=environment, capture_output=True, check=True
+    )
