@@ -379,8 +379,8 @@ def mul_scalar(x: Operand, val: float = 1, inplace: bool = False) -> Variable:
 
 
 def pow_scalar(x: Operand, val: float = 1, inplace: bool = False) -> Variable:
-    """``x ** val``. ``inplace`` is a hint that changes nothing."""
-    return pow_scalar_operator(x, val=val)
+    """``x ** val``; of integers to a negative power, ``float32``. ``inplace`` changes nothing."""
+    return pow_scalar_operator(x, val=float(val) if val < 0 else val)
 
 
 def r_sub_scalar(x: Operand, val: float = 1) -> Variable:
@@ -389,8 +389,8 @@ def r_sub_scalar(x: Operand, val: float = 1) -> Variable:
 
 
 def r_div_scalar(x: Operand, val: float = 1) -> Variable:
-    """``val / x``."""
-    return r_div_scalar_operator(x, val=val)
+    """``val / x``; integers divide to floating."""
+    return r_div_scalar_operator(_floating(x), val=val)
 
 
 def r_pow_scalar(x: Operand, val: float = 1) -> Variable:
@@ -466,7 +466,7 @@ def mul(x: Operand, y: Operand) -> Variable:
 def div(x: Operand, y: Operand) -> Variable:
     """``x / y``, broadcasting; either may be a number; integers divide to floating."""
     if is_number(x):
-        return r_div_scalar(_floating(y), x)
+        return r_div_scalar(y, x)
     if is_number(y):
         # Not x * (1 / y): the reciprocal rounds, and may overflow where the quotient does not.
         left = _floating(x)

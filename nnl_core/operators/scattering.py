@@ -179,9 +179,9 @@ def _all_positions(indices: Array, shape: tuple[int, ...], what: str) -> tuple[A
 
 @defop("nnl::one_hot")
 def one_hot_operator(x: Array, *, shape: tuple[int, ...]) -> Array:
-    """Put a one at the position that the last axis of ``x`` names, in zeros of a shape."""
+    """Put a one at the position that the last axis of ``x`` names, in zeros; -1 is the last."""
     at = [
-        as_positions(x[..., axis], length, f"one_hot, axis {axis}")
+        as_positions(x[..., axis], length, f"one_hot, axis {axis}", from_end=True)
         for axis, length in enumerate(shape)
     ]
     result = np.zeros((*x.shape[:-1], *shape), np.float32)
@@ -205,9 +205,9 @@ def one_hot_vjp(g: Any, y: Any, x: Any, *, shape: tuple[int, ...]) -> tuple[Any,
 
 @one_hot_operator.samples
 def one_hot_samples(rng: np.random.Generator) -> Iterator[Sample]:
-    """One axis, two, whole floats, a single position, none."""
+    """One axis, two, negative positions, a single position, none."""
     yield Sample(rng.integers(0, 5, size=(4, 1)), shape=(5,))
-    yield Sample(rng.integers(0, 3, size=(2, 2, 2)), shape=(3, 4))
+    yield Sample(rng.integers(-3, 3, size=(2, 2, 2)), shape=(3, 4))
     yield Sample(np.array([2]), shape=(3,))
     yield Sample(np.zeros((0, 1), np.int64), shape=(3,))
 
@@ -215,7 +215,8 @@ def one_hot_samples(rng: np.random.Generator) -> Iterator[Sample]:
 def one_hot(x: Operand, shape: Sequence[int]) -> Variable:
     """Return zeros with a one at each position: ``y[i, x[i, 0], x[i, 1], ...] = 1``.
 
-    ``shape`` holds the lengths that the last axis of ``x`` gives positions in.
+    ``shape`` holds the lengths that the last axis of ``x`` gives positions in; negative positions
+    count from the end.
     """
     lengths = tuple(int(length) for length in np.reshape(shape, -1))
     return one_hot_operator(to_variable(x), shape=lengths)

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from nnl_core import functions as F
 from nnl_core.errors import NnlError, OperatorError, ShapeError
 from nnl_core.graph.autodiff import grad
+from nnl_core.graph.modes import auto_forward
 from nnl_core.graph.operator import Operator
 from nnl_core.graph.variable import Variable
 from nnl_core.testing import check_operator, operators
@@ -317,8 +318,15 @@ def test_one_hot_of_one_and_of_two_positions() -> None:
     assert np.argwhere(y).tolist() == [[0, 1, 2]]
 
 
+@pytest.mark.parametrize("dynamic", [False, True], ids=["static", "dynamic"])
+def test_one_hot_counts_negative_labels_from_the_end(dynamic: bool) -> None:
+    labels = Variable.from_numpy_array(np.array([[-1], [-3], [1]]))
+    with auto_forward(dynamic):
+        assert F.one_hot(labels, (3,)).d.tolist() == [[0, 0, 1], [1, 0, 0], [0, 1, 0]]
+
+
 def test_one_hot_names_a_label_out_of_range() -> None:
-    with pytest.raises(OperatorError, match=r"index 3 is out of range \[0, 3\)"):
+    with pytest.raises(OperatorError, match=r"index 3 is out of range \[-3, 3\)"):
         F.one_hot(np.array([[3]]), (3,)).forward()
 
 

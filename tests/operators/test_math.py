@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from nnl_core import functions as F
 from nnl_core.errors import ShapeError
 from nnl_core.graph.autodiff import grad
+from nnl_core.graph.modes import auto_forward
 from nnl_core.graph.variable import Variable
 from nnl_core.testing import check_operator, operators
 
@@ -66,6 +67,23 @@ def test_integers_become_float32(name):
     y = getattr(F, name)(Variable.from_numpy_array(np.array([0, 1])))
     assert y.dtype == np.float32
     assert y.d.dtype == np.float32
+
+
+@pytest.mark.parametrize("dynamic", [False, True], ids=["static", "dynamic"])
+@pytest.mark.parametrize(
+    ("function", "expected"),
+    [
+        (lambda x: F.r_div_scalar(x, 3), [1.5, -0.75]),
+        (lambda x: F.pow_scalar(x, -2), [0.25, 0.0625]),
+        (lambda x: x**-1, [0.5, -0.25]),
+    ],
+    ids=["r_div_scalar", "pow_scalar", "**"],
+)
+def test_reciprocals_of_integers_are_float32(function, expected, dynamic):
+    with auto_forward(dynamic):
+        y = function(leaf([2, -4], np.int64))
+        assert y.dtype == np.float32
+        assert y.d.tolist() == expected
 
 
 def test_the_width_of_floating_elements_stays():
