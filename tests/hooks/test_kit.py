@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from nnl_core.builtin import PLUGINS, CorePlugin
+from nnl_core.builtin import PLUGINS
 from nnl_core.hooks import Plugin
 from nnl_core.hooks.loading import resolve
 from nnl_core.testing import PluginCheckError, check_plugin
@@ -170,27 +170,18 @@ def test_the_plugins_that_come_with_the_core_pass(target):
     check_plugin(resolve(target, "the test"))
 
 
-def test_the_cores_own_records_resolve(nnl_run):
-    assert nnl_run("plugins", "doctor").status == 0
-    assert CorePlugin.name == "core"
-
-
 # -------------------------------------------------------------------- fixtures
 
 
-def pytest_run(folder: Path, source: str) -> str:
-    (folder / "test_it.py").write_text(source)
+@pytest.fixture(scope="module")
+def output(tmp_path_factory) -> str:
+    """What pytest says of tests that use the fixtures, one file for each behaviour."""
+    folder = tmp_path_factory.mktemp("fixtures")
+    for name, source in FILES.items():
+        (folder / f"{name}.py").write_text(source, "utf-8")
+    kit = ("-p", "nnl_core.testing.pytest_plugin", "-W", "error")
     done = subprocess.run(
-        [
-            sys.executable,
-            "-m",
-            "pytest",
-            "-v",
-            "-p",
-            "nnl_core.testing.pytest_plugin",
-            "-W",
-            "error",
-        ],
+        [sys.executable, "-m", "pytest", "-v", *kit],
         cwd=folder,
         env={
             **os.environ,
@@ -205,46 +196,73 @@ def pytest_run(folder: Path, source: str) -> str:
     return done.stdout + done.stderr
 
 
-def test_backend_runs_a_test_on_each_backend_and_skips_with_the_reason(tmp_path):
-    (tmp_path / "conftest.py").write_text(
-        "from nnl_core.hooks import BackendSpec, Plugin\n"
-        "from nnl_core.session import current_session\n"
-        "def probe(): return 'no such hardware'\n"
-        "class P(Plugin):\n"
-        "    name = 'p'\n"
-        "    def nnl_backends(self):\n"
-        "        return [BackendSpec('dream', 'json:dumps', '', 'conftest:probe')]\n"
-        "current_session().manager.register(P)\n"
-    )
-    output = pytest_run(tmp_path, "def test_it(backend): assert backend == 'numpy'\n")
-    assert "test_it[numpy] PASSED" in output
-    assert "test_it[dream] SKIPPED (backend 'dream': no such hardware)" in output
+FILES = {
+    "conftest": """
+from nnl_core.hooks import BackendSpec, Plugin
+from nnl_core.session import current_session
+def probe(): return "no such hardware"
+class P(Plugin):
+    name = "p"
+    def nnl_backends(self):
+        return [BackendSpec("dream", "json:dumps", "", "conftest:probe")]
+current_session().manager.register(P)
+""",
+    "test_each": "def test_it(backend): assert backend == 'numpy'",
+    "test_fixture_of_its_own": """
+import pytest
+@pytest.fixture
+def backend(): return "mine"
+def test_it(backend): assert backend == "mine"
+""",
+    "test_parameter_of_its_own": """
+import pytest
+@pytest.mark.parametrize("backend", ["mine"])
+def test_it(backend): assert backend == "mine"
+""",
+    "test_one_of_several_parameters": """
+import pytest
+@pytest.mark.parametrize("x, backend", [(1, "mine")])
+def test_it(x, backend): assert backend == "mine"
+""",
+    "test_manager": """
+def test_it(nnl_manager):
+    nnl_manager.load()
+    assert nnl_manager.entries == []
+""",
+    "test_session": """
+def test_it(nnl_session):
+    from nnl_core.session import current_session
+    assert current_session() is nnl_session
+""",
+    "test_run": """
+def test_it(nnl_run): assert nnl_run("--version").status == 0
+""",
+}
 
 
 @pytest.mark.parametrize(
-    "source",
+    "line",
     [
-        "import pytest\n@pytest.fixture\ndef backend(): return 'mine'\n"
-        "def test_it(backend): assert backend == 'mine'\n",
-        "import pytest\n@pytest.mark.parametrize('backend', ['mine'])\n"
-        "def test_it(backend): assert backend == 'mine'\n",
-        "import pytest\n@pytest.mark.parametrize('x, backend', [(1, 'mine')])\n"
-        "def test_it(x, backend): assert backend == 'mine'\n",
+        "test_each.py::test_it[numpy] PASSED",
+        "test_each.py::test_it[dream] SKIPPED (backend 'dream': no such hardware)",
     ],
 )
-def test_another_backend_of_the_tests_own_is_left_alone(tmp_path, source):
-    assert "1 passed" in pytest_run(tmp_path, source)
+def test_backend_runs_a_test_on_each_backend_and_skips_with_the_reason(output, line):
+    assert line in output
 
 
-def test_fixtures_give_an_empty_manager_and_a_fresh_session(tmp_path):
-    source = (
-        "def test_manager(nnl_manager):\n"
-        "    nnl_manager.load()\n"
-        "    assert nnl_manager.entries == []\n"
-        "def test_session(nnl_session):\n"
-        "    from nnl_core.session import current_session\n"
-        "    assert current_session() is nnl_session\n"
-        "def test_run(nnl_run):\n"
-        "    assert nnl_run('--version').status == 0\n"
-    )
-    assert "3 passed" in pytest_run(tmp_path, source)
+@pytest.mark.parametrize(
+    "test",
+    [
+        "test_fixture_of_its_own.py::test_it",
+        "test_parameter_of_its_own.py::test_it[mine]",
+        "test_one_of_several_parameters.py::test_it[1-mine]",
+    ],
+)
+def test_another_backend_of_the_tests_own_is_left_alone(output, test):
+    assert f"{test} PASSED" in output
+
+
+@pytest.mark.parametrize("test", ["test_manager", "test_session", "test_run"])
+def test_fixtures_give_an_empty_manager_a_fresh_session_and_a_run_of_nnl(output, test):
+    assert f"{test}.py::test_it PASSED" in output
