@@ -8,7 +8,7 @@ from collections.abc import Callable
 import numpy as np
 
 from nnl_core.graph.operator import Array
-from nnl_core.graph.spec import DEFAULT_DTYPE
+from nnl_core.graph.spec import DEFAULT_DTYPE, promote_scalar
 from nnl_core.graph.variable import Operand, Variable
 from nnl_core.operators.arithmetic import cast
 
@@ -45,3 +45,14 @@ def floating(x: Operand) -> Variable:
     """Return a variable of floating dtype: integers and booleans become ``float32``."""
     variable = x if isinstance(x, Variable) else Variable.constant(x)
     return variable if variable.dtype.kind == "f" else cast(variable, DEFAULT_DTYPE)
+
+
+def holding(x: Operand, value: float) -> Variable:
+    """Return a variable whose dtype holds a number, too: for a fraction, integers are cast.
+
+    Raises `ShapeError` for a whole number beyond the range of the integers.
+    """
+    variable = x if isinstance(x, Variable) else Variable.constant(x)
+    whole = bool(value) if value in (0, 1) else int(value) if float(value).is_integer() else value
+    dtype = promote_scalar(variable.dtype, whole)
+    return variable if dtype == variable.dtype else cast(variable, dtype)

@@ -13,6 +13,7 @@ from nnl_core.graph.operator import Array, Sample, defop
 from nnl_core.graph.spec import Spec, promote
 from nnl_core.graph.variable import Operand, Variable
 from nnl_core.operators.arithmetic import cast, unbroadcast
+from nnl_core.operators.dtypes import holding
 from nnl_core.operators.gathering import to_variable
 
 __all__ = [
@@ -113,7 +114,7 @@ def bool_scatter(input: Operand, mask: Operand, output: Operand | None = None) -
 
 def bool_fill(data: Operand, mask: Operand, value: float = 0) -> Variable:
     """Return ``data`` with ``value`` where ``mask``, which broadcasts, is not 0."""
-    data, mask = to_variable(data), to_variable(mask)
+    data, mask = holding(data, value), to_variable(mask)
     chosen = F.broadcast(cast(mask, bool), data.shape)
     filling = Variable.constant(np.asarray(value, data.dtype))
     return F.where(chosen, F.broadcast(filling, data.shape), data)

@@ -12,6 +12,7 @@ from nnl_core.errors import ShapeError
 from nnl_core.graph.operator import Array, Sample, defop
 from nnl_core.graph.spec import Spec
 from nnl_core.graph.variable import Operand, Variable
+from nnl_core.operators.dtypes import holding
 
 __all__ = ["pad", "shift"]
 
@@ -97,6 +98,8 @@ def pad(
         ``"repeat"``, the outermost elements
     """
     widths = tuple(int(width) for width in pad_width)
+    if mode == "constant":
+        x = holding(x, constant_value)
     result: Variable = pad_operator(
         x, pad_width=widths, mode=mode, constant_value=float(constant_value)
     )

@@ -200,6 +200,24 @@ def test_pad_is_that_of_numpy(
     np.testing.assert_array_equal(gradient(y, x, weights), sums.reshape(shape))
 
 
+@pytest.mark.parametrize(
+    ("values", "border", "expected"),
+    [
+        ([3, -1], 0.5, [0.5, 3, -1]),
+        ([3, -1], -2, [-2, 3, -1]),
+        ([True, False], 0, [False, True, False]),
+        ([True, False], -2, [-2, 1, 0]),
+    ],
+)
+def test_a_padding_that_the_elements_cannot_hold_widens_them(
+    values: list[int], border: float, expected: list[float]
+) -> None:
+    y = F.pad(np.array(values), (1, 0), constant_value=border)
+    assert y.d.tolist() == expected
+    with pytest.raises(ShapeError, match="uint8 cannot hold -2"):
+        F.pad(np.ones(2, np.uint8), (1, 0), constant_value=-2)
+
+
 def test_pad_names_what_it_cannot_do() -> None:
     with pytest.raises(ShapeError, match="constant, reflect, repeat"):
         F.pad(leaf(2), (1, 1), "wrap")

@@ -349,6 +349,10 @@ def test_bool_gather_refuses_a_mask_that_chooses_another_number() -> None:
         y.forward()
 
 
+def test_bool_fill_of_integers_keeps_the_fraction_of_what_it_fills_in() -> None:
+    assert F.bool_fill(np.array([3, 4]), np.array([1, 0]), 0.5).d.tolist() == [0.5, 4]
+
+
 def test_bool_fill_is_not_poisoned_by_what_it_fills() -> None:
     x = Variable.from_numpy_array(np.array([np.nan, 2.0]), need_grad=True)
     y = F.bool_fill(x, np.array([1, 0]), 7)
