@@ -12,6 +12,7 @@ from pathlib import Path
 from types import FunctionType, ModuleType
 from typing import NamedTuple
 
+from nnl_core.builtin import PLUGINS
 from nnl_core.errors import NnlError
 from nnl_core.hooks import (
     CommandSpec,
@@ -22,8 +23,9 @@ from nnl_core.hooks import (
     Plugin,
     Record,
     SettingsSpec,
+    checks,
 )
-from nnl_core.hooks.loading import resolve
+from nnl_core.hooks.loading import describe, resolve
 from nnl_core.hooks.selection import find_project
 from nnl_core.session import Session
 
@@ -141,7 +143,7 @@ def check_plugin(plugin: type[Plugin]) -> None:
 
     Raises `PluginCheckError`, which lists everything that is wrong.
     """
-    problems = []
+    problems, providers = [], []
     try:
         session = Session(
             [plugin],
@@ -153,24 +155,42 @@ def check_plugin(plugin: type[Plugin]) -> None:
     else:
         entry = session.manager.entry(plugin.name)
         assert entry is not None
+        own = {name: target for name, target, _ in PLUGINS}
+        if entry.target != own.get(plugin.name, entry.target):
+            problems.append(f"nnl-core has a plugin named {plugin.name!r}")
+        providers = [hook for hook in entry.hooks if _is_provider(hook)]
         for records in session.manager.components_of(entry).values():
             for record in records:
                 problems += _record_problems(record, plugin, session)
-    problems += _import_problems(plugin)
+    problems += _import_problems(plugin, providers)
     if problems:
         lines = "".join(f"\n- {problem}" for problem in problems)
         raise PluginCheckError(f"{plugin.__module__}:{plugin.__qualname__}{lines}")
 
 
-def _import_problems(plugin: type[Plugin]) -> list[str]:
-    """Import the plugin's module in a fresh process and tell what heavy things came with it."""
-    script = (
-        "import importlib, sys\n"
-        "importlib.import_module(sys.argv[1])\n"
-        "print(*[name for name in sys.argv[2:] if name in sys.modules])"
-    )
+def _is_provider(hook: str) -> bool:
+    return hook in vars(Plugin) and checks.info_of(vars(Plugin)[hook]).role == "provider"
+
+
+_LOAD = """
+import importlib, sys
+output, sys.stdout = sys.stdout, sys.stderr  # whatever the plugin prints
+module, path, providers, *heavy = sys.argv[1:]
+found = importlib.import_module(module)
+for part in path.split("."):
+    found = getattr(found, part, None)
+plugin = found() if isinstance(found, type) else found
+for hook in providers.split():
+    list(getattr(plugin, hook, tuple)())
+print(*[name for name in heavy if name in sys.modules], file=output)
+"""
+
+
+def _import_problems(plugin: type[Plugin], providers: Sequence[str]) -> list[str]:
+    """Load the plugin in a fresh process and tell what heavy things came with it."""
+    names = (plugin.__module__, plugin.__qualname__, " ".join(providers))
     result = subprocess.run(
-        [sys.executable, "-c", script, plugin.__module__, *HEAVY],
+        [sys.executable, "-c", _LOAD, *names, *HEAVY],
         capture_output=True,
         text=True,
         check=False,
@@ -237,3 +257,5 @@ def _settings_problems(model: object) -> Iterator[str]:
         first = error.errors()[0]
         key = ".".join(str(part) for part in first["loc"])
         yield f"{model.__name__} refuses its own defaults: {key}: {first['msg']}"
+    except Exception as error:  # of a validator
+        yield f"{model.__name__} refuses its own defaults: {describe(error)}"

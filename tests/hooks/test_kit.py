@@ -159,6 +159,34 @@ def test_a_module_that_imports_something_heavy_is_a_flaw(install):
         check_plugin(plugin)
 
 
+@pytest.mark.parametrize("method", ["def __init__(self):", "def nnl_solvers(self):\n    yield"])
+def test_loading_something_heavy_is_a_flaw(load, method):
+    plugin = load("bad", method.replace("yield", "yield from ()") + "\n    import numpy")
+    with pytest.raises(PluginCheckError, match="'nnl_bad_plugin' imports numpy: import it where"):
+        check_plugin(plugin)
+
+
+def test_what_a_module_prints_is_no_flaw(install):
+    source = "from nnl_core.hooks import Plugin\nprint('no numpy here')\n"
+    install("good", source=f"{source}class ThePlugin(Plugin):\n    name = 'good'\n")
+    check_plugin(resolve("nnl_good_plugin:ThePlugin", "the test"))
+
+
+def test_the_name_of_a_plugin_that_comes_with_the_core_is_a_flaw(load):
+    with pytest.raises(PluginCheckError, match="nnl-core has a plugin named 'progress'"):
+        check_plugin(load("progress"))
+
+
+def test_settings_that_break_on_their_own_defaults_are_a_flaw(load, site):
+    (site / "broken_settings.py").write_text(
+        "from pydantic import BaseModel, Field\n"
+        "class S(BaseModel):\n    x: int = Field(default_factory=lambda: 1 // 0)\n"
+    )
+    body = "def nnl_settings(self): yield SettingsSpec('bad', 'broken_settings:S', '')"
+    with pytest.raises(PluginCheckError, match="S refuses its own defaults: ZeroDivisionError"):
+        check_plugin(load("bad", body))
+
+
 def test_a_module_that_cannot_be_imported_by_itself_is_a_flaw():
     local = type("Local", (Plugin,), {"name": "local", "__module__": "no_such_module"})
     with pytest.raises(PluginCheckError, match="'no_such_module' cannot be imported by itself"):
