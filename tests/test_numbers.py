@@ -7,7 +7,8 @@ import pytest
 
 import nnl_core as nnl
 from nnl_core import F, Variable
-from nnl_core.errors import ShapeError
+from nnl_core.errors import ShapeError, StaleValueError
+from nnl_core.testing import operators
 
 
 def leaf(values, dtype=np.float64, need_grad=True):
@@ -28,7 +29,7 @@ def run(build):
     return static
 
 
-# Python scalars -----------------------------------------------------------------------------------
+# Python scalars ----------------------------------------------------------------------------------
 
 INTEGERS = ["int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64"]
 FLOATS = ["float16", "float32", "float64"]
@@ -127,7 +128,7 @@ def test_clip_and_power_do_not_widen(dtype):
     assert run(lambda: F.where(x > 0, x, 0.5)).dtype == dtype
 
 
-# Gradients of use ---------------------------------------------------------------------------------
+# Gradients of use --------------------------------------------------------------------------------
 
 
 def differentiate(build, *arrays):
@@ -271,7 +272,7 @@ def test_repeated_indices_accumulate_in_the_value(put):
     np.testing.assert_array_equal(dy, np.ones((4, 2)))
 
 
-# Integers -----------------------------------------------------------------------------------------
+# Integers ----------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("dtype", ["bool", *INTEGERS])
@@ -299,7 +300,7 @@ def test_integer_products_do_not_overflow_at_the_width_of_the_input():
     )
 
 
-# NaN ----------------------------------------------------------------------------------------------
+# NaN ---------------------------------------------------------------------------------------------
 
 UNARY = [
     *("relu", "relu6", "leaky_relu", "elu", "selu", "sigmoid", "tanh", "softplus", "softsign"),
@@ -373,7 +374,7 @@ def test_nan_in_a_batch_reaches_a_loss():
     assert np.isnan(run(lambda: F.sigmoid_cross_entropy(logits, np.zeros((2, 2))))[0, 1])
 
 
-# Ties ---------------------------------------------------------------------------------------------
+# Ties --------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -410,7 +411,7 @@ def test_at_a_kink_at_zero_the_gradient_is_zero(name):
     np.testing.assert_array_equal(gradient, np.zeros(3))
 
 
-# Finite at a thousand -----------------------------------------------------------------------------
+# Finite at a thousand ----------------------------------------------------------------------------
 
 LOGITS = [-1000.0, -100.0, 0.0, 100.0, 1000.0]
 
@@ -465,3 +466,444 @@ def test_cross_entropies_are_finite_and_right_at_a_thousand(dtype):
     y, gradient = differentiate(lambda x: F.sigmoid_cross_entropy(x, given(target)), x)
     np.testing.assert_allclose(y, [0, 1000, np.log(2), 1000, 0], **close)
     np.testing.assert_allclose(gradient, [0, -1, -0.5, 1, 0], **close)
+
+
+# Variance ----------------------------------------------------------------------------------------
+
+
+def around(mean, shape):
+    """Return ``mean`` plus and minus one in turn along the last axis."""
+    return np.broadcast_to(mean + np.where(np.arange(shape[-1]) % 2, 1.0, -1.0), shape).copy()
+
+
+SIGNS = np.where(np.arange(6) % 2, 1.0, -1.0)
+
+
+@pytest.mark.parametrize(
+    "normalize",
+    [
+        lambda x: F.transpose(
+            F.batch_normalization(F.transpose(x, (2, 1, 0)), None, None, None, None), (2, 1, 0)
+        ),
+        lambda x: F.layer_normalization(x, None, None),
+        lambda x: F.layer_normalization(x, None, None, batch_axis=(0, 1)),
+        lambda x: F.instance_normalization(x, None, None),
+        lambda x: F.group_normalization(x, None, None, num_groups=2),
+        lambda x: F.tensor_normalization(x, (0, 1)),
+        lambda x: F.weight_standardization(x),
+    ],
+    ids=["batch", "layer", "layer rows", "instance", "group", "tensor", "weight"],
+)
+def test_normalisation_far_from_zero_loses_nothing(normalize):
+    """In one pass, mean of squares minus square of mean, nothing of the variance would be left."""
+    result = run(lambda: normalize(given(around(1e6, (2, 4, 6)), "float32")))
+    np.testing.assert_allclose(result, np.broadcast_to(SIGNS, (2, 4, 6)), rtol=1e-5)
+
+
+def test_variance_far_from_zero_loses_nothing():
+    x = given(around(1e6, (3, 6)), "float32")
+    np.testing.assert_array_equal(run(lambda: F.var(x, axis=1)), np.ones(3))
+    np.testing.assert_array_equal(run(lambda: F.std(x)), 1)
+    np.testing.assert_allclose(run(lambda: F.var(x, axis=1, ddof=1)), np.full(3, 6 / 5), rtol=1e-6)
+
+
+def test_running_variance_far_from_zero_loses_nothing():
+    mean, variance = given(np.zeros((1, 1))), given(np.zeros((1, 1)))
+    x = given(around(1e6, (6,)).reshape(6, 1), "float32")
+    F.batch_normalization(x, None, None, mean, variance, decay_rate=0.0).forward()
+    assert mean.d == 1e6
+    np.testing.assert_allclose(variance.d, 6 / 5)
+
+
+# Branches that are not selected, and norms of nothing --------------------------------------------
+
+HALF = np.array([4.0, -4.0, 0.0])
+
+
+@pytest.mark.parametrize(
+    ("function", "slope", "second"),
+    [
+        (F.log, 1 / 4, -1 / 16),
+        (F.sqrt, 1 / 4, -1 / 32),
+        (lambda x: x**0.5, 1 / 4, -1 / 32),
+        (lambda x: x**-1.5, -1.5 * 4**-2.5, 3.75 * 4**-3.5),
+        (lambda x: 1 / x, -1 / 16, 2 / 64),
+        (lambda x: x / x**2.0, -1 / 16, 2 / 64),
+        (F.rsqrt, -1 / 16, 3 / 128),
+        (lambda x: F.pow(x, F.constant(0.5, x.shape)), 1 / 4, -1 / 32),
+        (F.log1p, 1 / 5, -1 / 25),
+        (lambda x: F.exp(x * 200), 0, 0),
+        (lambda x: F.acosh(x / 2), 0.5 / np.sqrt(3), -0.25 * 2 / 3**1.5),
+    ],
+)
+def test_a_branch_that_is_not_selected_never_poisons_a_gradient(function, slope, second):
+    """The branch has no slope, or no finite one, where it is not selected."""
+    if second == 0:  # exp overflows where it is not selected; elsewhere it is constant here
+        x, expected = np.array([-4.0, 4.0, 4.0]), [0, 1, 1]
+        build = lambda x: F.where(x < 0, F.exp(x * 200), x)  # noqa: E731  # as the others are
+    else:
+        x, expected = HALF, [slope, 1, 1]
+        build = lambda x: F.where(x > 0, function(x), x)  # noqa: E731
+    _, gradient = differentiate(build, x)
+    np.testing.assert_allclose(gradient, expected, atol=1e-300)
+    variable = leaf(x)
+    (first,) = nnl.grad(build(variable), variable)
+    (again,) = nnl.grad(first, variable)
+    np.testing.assert_allclose(again.d, [second, 0, 0], atol=1e-300)
+    _, again = differentiate(lambda x: nnl.grad(build(x), x)[0], x)
+    np.testing.assert_allclose(again, [second, 0, 0], atol=1e-300)
+
+
+NOT_FINITE = np.array([np.nan, np.inf, -np.inf, 0.0, -0.0, 1e30, -1e30, 1, -1, 5, -5, 0.3])
+# A gradient that is clipped from below is not 0; statistics carry NaN to all they are taken of.
+OTHERWISE = {"nnl::clip_grad_by_value", "nnl::clip_grad_by_norm", "nnl::normalize"}
+
+
+def elementwise_calls():
+    for operator in operators("nnl"):
+        if operator.is_elementwise and operator.has_vjp and operator.name not in OTHERWISE:
+            seen = set()
+            for sample in operator.iterate_samples(np.random.default_rng(0)):
+                if operator.__name__ == "r_pow_scalar" and sample.attributes["val"] < 0:
+                    continue  # the logarithm of the number itself is NaN
+                kinds = [None if x is None else x.dtype.kind for x in sample.inputs]
+                call = (tuple(kinds), tuple(sample.attributes.items()))
+                if "f" in kinds and None not in kinds and call not in seen:
+                    seen.add(call)
+                    yield pytest.param(operator, sample, id=f"{operator.__name__}-{len(seen)}")
+
+
+@pytest.mark.parametrize(("operator", "sample"), [*elementwise_calls()])
+def test_no_elementwise_gradient_makes_anything_of_zero(operator, sample):
+    """What `where` gives a branch that it does not select is 0; whatever the branch holds."""
+    floating = [x.dtype.kind == "f" for x in sample.inputs]
+    grids = iter(np.meshgrid(*[NOT_FINITE] * sum(floating), indexing="ij"))
+    inputs = [
+        leaf(next(grids).ravel()) if is_floating else given(np.resize(x, 12 ** sum(floating)))
+        for x, is_floating in zip(sample.inputs, floating, strict=True)
+    ]
+    y = operator(*inputs, **sample.attributes)
+    if y.dtype.kind != "f":
+        return
+    leaves = [x for x in inputs if x.dtype.kind == "f"]
+    zero = leaf(np.zeros(y.shape))
+    first = nnl.grad(y, leaves, zero, allow_unused=True)
+    second = nnl.grad(first, leaves, [np.ones(x.shape) for x in first], allow_unused=True)
+    nnl.forward_all([*first, *second])
+    for gradient in (*first, *second):
+        np.testing.assert_array_equal(gradient.d, np.zeros(y.shape))
+
+
+@pytest.mark.parametrize(
+    "reduce",
+    [F.norm, F.std, F.var, F.logsumexp, F.max, F.mean, F.sum, lambda x, axis: F.norm(x, 3, axis)],
+)
+def test_a_row_that_is_not_selected_never_poisons_a_gradient(reduce):
+    x = np.array([[1.0, 2.0], [np.nan, np.inf], [3.0, 4.0]])
+    keep = np.array([True, False, True])
+    _, gradient = differentiate(lambda x: F.where(keep, reduce(x, axis=1), 0.0), x)
+    _, expected = differentiate(lambda x: reduce(x, axis=1), x[keep])
+    np.testing.assert_allclose(gradient, [expected[0], [0, 0], expected[1]])
+
+
+@pytest.mark.parametrize("p", [1, 1.5, 2, 3, float("inf")])
+def test_a_norm_at_zero_has_gradient_zero(p):
+    y, gradient = differentiate(
+        lambda x: F.norm(x, p=p, axis=1), np.array([[0.0, 0.0], [3.0, 0.0]])
+    )
+    np.testing.assert_allclose(y, [0, 3], rtol=1e-12)
+    np.testing.assert_allclose(gradient[1], [1, 0], atol=1e-12)
+    np.testing.assert_array_equal(gradient[0], [0, 0])
+
+
+def test_a_deviation_of_equal_elements_has_gradient_zero():
+    y, gradient = differentiate(lambda x: F.std(x, axis=1), np.array([[2.0, 2.0], [1.0, 3.0]]))
+    np.testing.assert_array_equal(y, [0, 1])
+    np.testing.assert_array_equal(gradient, [[0, 0], [-0.5, 0.5]])
+
+
+def test_clipping_by_the_norm_of_nothing_is_nothing():
+    y, gradient = differentiate(lambda x: F.clip_by_norm(x, 2.0), np.zeros(3))
+    np.testing.assert_array_equal(y, np.zeros(3))
+    np.testing.assert_array_equal(gradient, np.ones(3))
+
+
+# Empty batches -----------------------------------------------------------------------------------
+
+W = np.ones((4, 3, 2, 2))
+EMPTY = {
+    "convolution": ((0, 3, 5, 5), (0, 4, 4, 4), lambda x: F.convolution(x, W, np.ones(4))),
+    "deconvolution": ((0, 4, 3, 3), (0, 3, 4, 4), lambda x: F.deconvolution(x, W, np.ones(3))),
+    "max_pooling": ((0, 3, 4, 4), (0, 3, 2, 2), lambda x: F.max_pooling(x, (2, 2))),
+    "average_pooling": ((0, 3, 4, 4), (0, 3, 2, 2), lambda x: F.average_pooling(x, (2, 2))),
+    "sum_pooling": ((0, 3, 4, 4), (0, 3, 2, 2), lambda x: F.sum_pooling(x, (2, 2))),
+    "global pooling": ((0, 3, 4, 4), (0, 3, 1, 1), F.global_average_pooling),
+    "batch_normalization": (
+        (0, 3, 2),
+        (0, 3, 2),
+        lambda x: F.batch_normalization(x, np.ones((1, 3, 1)), np.ones((1, 3, 1)), None, None),
+    ),
+    "layer_normalization": ((0, 3), (0, 3), lambda x: F.layer_normalization(x, None, None)),
+    "instance_normalization": (
+        (0, 3, 2),
+        (0, 3, 2),
+        lambda x: F.instance_normalization(x, None, None),
+    ),
+    "group_normalization": (
+        (0, 4, 2),
+        (0, 4, 2),
+        lambda x: F.group_normalization(x, None, None, num_groups=2),
+    ),
+    "affine": ((0, 3), (0, 2), lambda x: F.affine(x, np.ones((3, 2)), np.ones(2))),
+    "matmul": ((0, 3), (0, 2), lambda x: F.matmul(x, np.ones((3, 2)))),
+    "attention": ((0, 5, 4), (0, 5, 4), lambda x: F.scaled_dot_product_attention(x, x, x)),
+    "no queries": (
+        (2, 0, 4),
+        (2, 0, 4),
+        lambda x: F.scaled_dot_product_attention(x, np.ones((2, 3, 4)), np.ones((2, 3, 4))),
+    ),
+    "softmax": ((0, 3), (0, 3), lambda x: F.softmax(x, axis=1)),
+    "softmax_cross_entropy": (
+        (0, 3),
+        (0, 1),
+        lambda x: F.softmax_cross_entropy(x, np.zeros((0, 1), np.int64)),
+    ),
+    "sigmoid_cross_entropy": (
+        (0, 3),
+        (0, 3),
+        lambda x: F.sigmoid_cross_entropy(x, np.zeros((0, 3))),
+    ),
+    "squared_error": ((0, 3), (0, 3), lambda x: F.squared_error(x, np.zeros((0, 3)))),
+    "huber_loss": ((0, 3), (0, 3), lambda x: F.huber_loss(x, np.zeros((0, 3)))),
+    "concatenate": ((0, 3), (0, 6), lambda x: F.concatenate(x, x, axis=1)),
+    "concatenate rows": ((0, 3), (2, 3), lambda x: F.concatenate(x, np.ones((2, 3)), x, axis=0)),
+    "sum over the batch": ((0, 3), (3,), lambda x: F.sum(x, axis=0)),
+    "sort": ((0, 3), (0, 3), lambda x: F.sort(x, axis=1)),
+    "dropout": ((0, 3), (0, 3), lambda x: F.dropout(x, 0.5)),
+    "reshape": ((0, 6), (0, 2, 3), lambda x: F.reshape(x, (0, 2, 3))),
+    "einsum": ((0, 3), (0,), lambda x: F.einsum("ij,j->i", x, np.ones(3))),
+    "getitem": ((0, 3), (0, 2), lambda x: x[:, ::2]),
+    "cumsum": ((0, 3), (0, 3), lambda x: F.cumsum(x, axis=0)),
+    "pad": ((0, 3), (0, 5), lambda x: F.pad(x, (1, 1))),
+}
+
+
+@pytest.mark.parametrize(("shape", "result", "build"), EMPTY.values(), ids=EMPTY)
+def test_empty_batches_work_forward_and_backward(shape, result, build):
+    y, gradient = differentiate(build, np.zeros(shape))
+    assert y.shape == result and gradient.shape == shape
+    assert not np.isnan(y).any()
+
+
+@pytest.mark.parametrize("name", ["W", "b"])
+def test_parameters_get_gradient_zero_from_an_empty_batch(name):
+    nnl.clear_parameters()
+    x = Variable((0, 3, 4, 4))
+    h = F.relu(nnl.PF.batch_normalization(nnl.PF.convolution(x, 4, (3, 3), name="conv")))
+    loss = F.sum(F.softmax_cross_entropy(nnl.PF.affine(h, 2), Variable((0, 1), dtype="int64")))
+    before = {key: p.d.copy() for key, p in nnl.get_parameters(grad_only=False).items()}
+    solver = nnl.S.Sgd(1.0)
+    solver.set_parameters(nnl.get_parameters())
+    nnl.compile_step(loss, solver).run()
+    assert loss.d == 0
+    for key, p in nnl.get_parameters(grad_only=False).items():
+        np.testing.assert_array_equal(p.d, before[key])
+    np.testing.assert_array_equal(nnl.get_parameters()[f"conv/conv/{name}"].g, 0)
+    nnl.clear_parameters()
+
+
+def test_rows_of_no_embedding_are_embedded():
+    y, gradient = differentiate(
+        lambda w: F.embed(given(np.zeros((0, 2), np.int64)), w), np.ones((3, 4))
+    )
+    assert y.shape == (0, 2, 4)
+    np.testing.assert_array_equal(gradient, np.zeros((3, 4)))
+
+
+# Windows, against direct loops -------------------------------------------------------------------
+
+
+def convolve(x, w, b, before, after, stride, dilation, group):
+    """Correlate, one product at a time: ONNX ``Conv`` for (channels, height, width)."""
+    maps, inner, *kernel = w.shape
+    padded = np.pad(x, [(0, 0), *zip(before, after, strict=True)])
+    sizes = [
+        (n - d * (k - 1) - 1) // s + 1
+        for n, k, s, d in zip(padded.shape[1:], kernel, stride, dilation, strict=True)
+    ]
+    y = np.zeros((maps, *sizes))
+    for m, i, j in np.ndindex(*y.shape):
+        y[m, i, j] = b[m]
+        for c, p, q in np.ndindex(inner, *kernel):
+            channel = m // (maps // group) * inner + c
+            row, column = i * stride[0] + p * dilation[0], j * stride[1] + q * dilation[1]
+            y[m, i, j] += w[m, c, p, q] * padded[channel, row, column]
+    return y
+
+
+def transpose_convolve(x, w, b, before, after, stride, dilation, group, extra):
+    """Spread each element, one product at a time: ONNX ``ConvTranspose``."""
+    channels, inner, *kernel = w.shape
+    full = [
+        (n - 1) * s + d * (k - 1) + 1 + e
+        for n, k, s, d, e in zip(x.shape[1:], kernel, stride, dilation, extra, strict=True)
+    ]
+    y = np.zeros((inner * group, *full))
+    for c, i, j in np.ndindex(*x.shape):
+        for m, p, q in np.ndindex(inner, *kernel):
+            where = i * stride[0] + p * dilation[0], j * stride[1] + q * dilation[1]
+            y[c // (channels // group) * inner + m, *where] += x[c, i, j] * w[c, m, p, q]
+    y = y[:, before[0] : full[0] - after[0], before[1] : full[1] - after[1]]
+    return y + b[:, None, None]
+
+
+WINDOWS = [
+    # before, after, stride, dilation, group
+    ((0, 0), (0, 0), (1, 1), (1, 1), 1),
+    ((1, 0), (0, 2), (1, 1), (1, 1), 1),
+    ((2, 1), (1, 2), (2, 3), (1, 1), 2),
+    ((0, 1), (3, 0), (1, 2), (2, 1), 4),
+    ((3, 3), (3, 3), (3, 2), (2, 3), 2),
+]
+
+
+@pytest.mark.parametrize(("before", "after", "stride", "dilation", "group"), WINDOWS)
+def test_convolution_is_the_direct_sum_and_its_gradients_those_of_a_bilinear_map(
+    before, after, stride, dilation, group
+):
+    rng = np.random.default_rng(3)
+    x, w, b = (
+        rng.normal(size=(2, 4, 7, 6)),
+        rng.normal(size=(8, 4 // group, 3, 2)),
+        rng.normal(size=8),
+    )
+    options = {"pad": tuple(zip(before, after, strict=True)), "stride": stride}
+    options |= {"dilation": dilation, "group": group}
+    rest = (before, after, stride, dilation, group)
+    y, dx, dw, db = differentiate(lambda x, w, b: F.convolution(x, w, b, **options), x, w, b)
+    np.testing.assert_allclose(y, [convolve(one, w, b, *rest) for one in x], rtol=1e-10, atol=1e-12)
+    np.testing.assert_allclose(db, np.full(8, y[:, 0].size))
+    # Bilinear in x and w: the sum of the result is the inner product of each with its gradient.
+    products = np.sum(y) - np.sum(b) * y[:, 0].size
+    np.testing.assert_allclose([np.sum(x * dx), np.sum(w * dw)], [products] * 2, rtol=1e-9)
+
+
+@pytest.mark.parametrize("extra", [(0, 0), (1, 0)])
+@pytest.mark.parametrize(("before", "after", "stride", "dilation", "group"), WINDOWS)
+def test_transposed_convolution_is_the_direct_sum(before, after, stride, dilation, group, extra):
+    rng = np.random.default_rng(4)
+    extra = tuple(min(e, max(s, d) - 1) for e, s, d in zip(extra, stride, dilation, strict=True))
+    x, w = rng.normal(size=(2, 4, 5, 5)), rng.normal(size=(4, 2, 3, 2))
+    b = rng.normal(size=2 * group)
+    options = {"pad": tuple(zip(before, after, strict=True)), "stride": stride}
+    options |= {"dilation": dilation, "group": group, "output_padding": extra}
+    y, dx, dw, _ = differentiate(lambda x, w, b: F.deconvolution(x, w, b, **options), x, w, b)
+    rest = (before, after, stride, dilation, group, extra)
+    expected = [transpose_convolve(one, w, b, *rest) for one in x]
+    np.testing.assert_allclose(y, expected, rtol=1e-10, atol=1e-12)
+    products = np.sum(y) - np.sum(b) * y[:, 0].size
+    np.testing.assert_allclose([np.sum(x * dx), np.sum(w * dw)], [products] * 2, rtol=1e-9)
+
+
+def pool(x, kernel, stride, before, after, ceil, reduce):
+    """Reduce each window of (height, width), one at a time; what is outside is left out."""
+    counts = [
+        # All that begin inside, or in the padding before; else all that fit in what is padded.
+        -(-(n + b) // s) if ceil else (n + b + a - k) // s + 1
+        for n, k, s, b, a in zip(x.shape, kernel, stride, before, after, strict=True)
+    ]
+    y = np.zeros(counts)
+    for i, j in np.ndindex(*counts):
+        top, left = i * stride[0] - before[0], j * stride[1] - before[1]
+        rows, columns = slice(max(top, 0), top + kernel[0]), slice(max(left, 0), left + kernel[1])
+        y[i, j] = reduce(x[rows, columns])
+    return y
+
+
+@pytest.mark.parametrize("ceil", [False, True], ids=["floor", "ceil"])
+@pytest.mark.parametrize(
+    ("kernel", "stride", "before", "after"),
+    [
+        ((2, 2), (2, 2), (0, 0), (0, 0)),
+        ((3, 2), (2, 3), (0, 0), (0, 0)),
+        ((3, 3), (2, 2), (1, 1), (1, 1)),
+        ((3, 4), (2, 3), (2, 0), (0, 3)),
+        ((2, 3), (3, 2), (1, 2), (0, 1)),
+    ],
+)
+@pytest.mark.parametrize(
+    ("function", "reduce"),
+    [
+        (F.max_pooling, np.max),
+        (F.sum_pooling, np.sum),
+        (lambda *a, **k: F.average_pooling(*a, **k, including_pad=False), np.mean),
+    ],
+    ids=["max", "sum", "average"],
+)
+def test_pooling_is_the_direct_reduction(function, reduce, kernel, stride, before, after, ceil):
+    x = np.random.default_rng(5).normal(size=(2, 3, 7, 8)) - 5  # padding with zero would show
+    options = {"stride": stride, "pad": tuple(zip(before, after, strict=True))}
+    y, gradient = differentiate(lambda x: function(x, kernel, ignore_border=not ceil, **options), x)
+    expected = [
+        [pool(image, kernel, stride, before, after, ceil, reduce) for image in one] for one in x
+    ]
+    np.testing.assert_allclose(y, expected, rtol=1e-12)
+    np.testing.assert_allclose(
+        np.sum(x * gradient), np.sum(y), rtol=1e-9
+    )  # linear where it is smooth
+
+
+# Writes and seeds --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("dynamic", [False, True], ids=["static", "dynamic"])
+def test_a_write_to_a_saved_value_before_backward_is_an_error_that_names_it(dynamic):
+    x = leaf([1.0, 2.0]).apply(name="weights")
+    with nnl.auto_forward(dynamic):
+        y = F.sum(x * x)
+        y.forward() if not dynamic else None
+        x.d[0] = 7
+        with pytest.raises(StaleValueError, match="weights"):
+            y.backward()
+
+
+def training_run(dynamic=False, compiled=False):
+    nnl.clear_parameters()
+    nnl.seed(11)
+    x = Variable.from_numpy_array(nnl.random.prng.normal(size=(8, 6)).astype(np.float32))
+
+    def build():
+        h = nnl.PF.batch_normalization(nnl.PF.affine(x, 16, name="a"), name="n")
+        h = F.dropout(F.relu(h + F.randn(sigma=0.1, shape=h.shape)), 0.3)
+        return F.mean(nnl.PF.affine(h, 2, name="b") ** 2)
+
+    solver = nnl.S.Adam(0.01)
+    static = None if dynamic else build()
+    step = nnl.compile_step(static, solver) if compiled else None
+    losses = []
+    for _ in range(4):
+        with nnl.auto_forward(dynamic):
+            loss = static or build()
+            solver.set_parameters(nnl.get_parameters(), reset=False, retain_state=True)
+            if step is not None:
+                step.run()
+            else:
+                loss.forward() if not dynamic else None
+                solver.zero_grad()
+                loss.backward()
+                solver.update()
+        losses.append(loss.d.copy())
+    arrays = [p.d.copy() for p in nnl.get_parameters(grad_only=False).values()]
+    nnl.clear_parameters()
+    return [*losses, *arrays]
+
+
+@pytest.mark.parametrize("kind", [{}, {"dynamic": True}, {"compiled": True}], ids=str)
+def test_a_seed_fixes_every_result_bit_for_bit(kind):
+    for one, two in zip(training_run(**kind), training_run(**kind), strict=True):
+        np.testing.assert_array_equal(one, two)
+
+
+def test_static_and_compiled_training_give_the_same_numbers_bit_for_bit():
+    for one, two in zip(training_run(), training_run(compiled=True), strict=True):
+        np.testing.assert_array_equal(one, two)

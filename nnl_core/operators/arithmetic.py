@@ -245,7 +245,7 @@ mul_operator.elementwise("x * y")
 @mul_operator.vjp
 def mul_vjp(g: Any, z: Any, x: Any, y: Any) -> tuple[Any, ...]:
     """``dx = g y, dy = g x``."""
-    return unbroadcast(g * y, x), unbroadcast(g * x, y)
+    return unbroadcast(F.chain_rule(g, y), x), unbroadcast(F.chain_rule(g, x), y)
 
 
 @defop("nnl::div", save=("y", "z"), outputs=("z",))
@@ -275,9 +275,9 @@ pow_operator.elementwise("powf(x, y)")
 @pow_operator.vjp
 def pow_vjp(g: Any, z: Any, x: Any, y: Any) -> tuple[Any, ...]:
     """``dx = g y x^(y-1), dy = g z log x``, the latter 0 where ``x`` is 0 (the limit for y > 0)."""
-    dx = F.chain_rule(g * y, pow(x, y - 1))
+    dx = F.chain_rule(g, y * pow(x, y - 1))
     log_x = F.log(F.where(x == 0, 1.0, x))
-    return unbroadcast(dx, x), unbroadcast(g * z * log_x, y)
+    return unbroadcast(dx, x), unbroadcast(F.chain_rule(g, z * log_x), y)
 
 
 for _operator in (add_operator, sub_operator, mul_operator, div_operator, pow_operator):
@@ -328,6 +328,10 @@ def _r_div_scalar_gradient(g: Any, y: Any, x: Any, val: float) -> Any:
     return F.chain_rule(g, -y / x)
 
 
+def _r_pow_scalar_gradient(g: Any, y: Any, x: Any, val: float) -> Any:
+    return F.chain_rule(g, y * _log(val))
+
+
 def _log(value: float) -> float:
     """Return the logarithm, 0 at 0 (the limit of ``val ** x log val``) and NaN below."""
     return math.log(value) if value > 0 else (math.nan if value else 0.0)
@@ -363,7 +367,7 @@ r_pow_scalar_operator = _define_scalar(
     lambda x, val: np.power(val, x),
     "powf(val, x)",
     "val ** x",
-    lambda g, y, x, val: g * y * _log(val),
+    _r_pow_scalar_gradient,
     save=("y",),
 )
 

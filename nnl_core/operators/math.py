@@ -71,8 +71,8 @@ chain_rule.elementwise("g == 0 ? g : g * d")
 
 @chain_rule.vjp
 def chain_rule_vjp(h: Any, z: Any, g: Any, d: Any) -> tuple[Any, ...]:
-    """``dg = h d, dd = h g``."""
-    return unbroadcast(chain_rule(h, d), g), unbroadcast(h * g, d)
+    """``dg = h d, dd = h g``, by the same rule."""
+    return unbroadcast(chain_rule(h, d), g), unbroadcast(chain_rule(h, g), d)
 
 
 @chain_rule.samples
@@ -84,11 +84,11 @@ def chain_rule_samples(rng: np.random.Generator) -> Iterator[Sample]:
 
 @defop("nnl::times_sign", save=("x",))
 def times_sign(g: Array, x: Array) -> Array:
-    """``g`` where ``x`` is positive, ``-g`` where it is negative, 0 where it is 0."""
-    return np.where(x > 0, g, np.where(x < 0, -g, x * 0)).astype(g.dtype)
+    """``g`` where ``x`` is positive, ``-g`` where it is negative, 0 where either is 0."""
+    return np.where(x > 0, g, np.where(x < 0, -g, np.where(g == 0, g, x * 0))).astype(g.dtype)
 
 
-times_sign.elementwise("x > 0 ? g : (x < 0 ? -g : x * 0)")
+times_sign.elementwise("x > 0 ? g : (x < 0 ? -g : (g == 0 ? g : x * 0))")
 
 
 @times_sign.vjp
@@ -319,7 +319,7 @@ square_operator.elementwise("x * x")
 @square_operator.vjp
 def square_vjp(g: Any, y: Any, x: Any) -> tuple[Any, ...]:
     """``dx = 2 g x``."""
-    return (g * x * 2.0,)
+    return (chain_rule(g, x) * 2.0,)
 
 
 def square(x: Operand) -> Variable:

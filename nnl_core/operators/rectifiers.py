@@ -119,7 +119,7 @@ prelu_operator.elementwise("x > 0.0f ? x : slope * x")
 def prelu_vjp(g: Any, y: Any, x: Any, slope: Any) -> tuple[Any, ...]:
     """``dx = g`` or ``g slope``; ``dslope`` sums ``g x`` where ``x`` is not positive."""
     positive = x > 0
-    dx = F.where(positive, g, g * slope)
+    dx = F.where(positive, g, F.chain_rule(g, slope))
     dslope = F.where(positive, 0.0, F.chain_rule(g, x))
     return unbroadcast(dx, x), unbroadcast(dslope, slope)
 

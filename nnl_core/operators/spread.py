@@ -57,8 +57,8 @@ def norm_vjp(
     if p == 1:
         return (F.times_sign(g, x),)
     if p == 2:
-        return (g * (x / length),)
-    return (F.times_sign(g * (F.abs(x) / length) ** (p - 1), x),)
+        return (F.chain_rule(g, x / length),)
+    return (F.times_sign(F.chain_rule(g, (F.abs(x) / length) ** (p - 1)), x),)
 
 
 @norm_operator.samples
@@ -135,7 +135,7 @@ def var_vjp(
     g: Any, y: Any, x: Any, *, ddof: int, axes: tuple[int, ...], keepdims: bool
 ) -> tuple[Any, ...]:
     """``dx = 2 g (x - mean) / (n - ddof)``."""
-    return (spread(g, x, axes) * _slope(x, axes, ddof) * 2.0,)
+    return (F.chain_rule(spread(g, x, axes), _slope(x, axes, ddof)) * 2.0,)
 
 
 @std_operator.vjp
@@ -144,7 +144,8 @@ def std_vjp(
 ) -> tuple[Any, ...]:
     """``dx = g (x - mean) / ((n - ddof) y)``, 0 where ``y`` is 0."""
     y = kept(y, x, axes)
-    return (spread(g, x, axes) * (_slope(x, axes, ddof) / F.where(y == 0, 1.0, y)),)
+    slope = _slope(x, axes, ddof) / F.where(y == 0, 1.0, y)
+    return (F.chain_rule(spread(g, x, axes), slope),)
 
 
 @var_operator.samples

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import isfinite
 from typing import Any
 
 import numpy as np
@@ -53,11 +54,11 @@ lookup("nnl::rsqrt").kernel("numpy", _rsqrt)
 
 
 def _chain_rule(g: Array, d: Array, *, out: Array | None) -> Any:
+    if isfinite(np.vdot(d, d)):  # then all of d is, and 0 times it is 0
+        return np.multiply(g, d, out=out)
     zero = g == 0
-    product = np.multiply(g, d, out=out)
-    if np.any(zero):
-        product = np.asarray(product)
-        np.copyto(product, 0, where=zero)
+    product = np.asarray(np.multiply(g, d, out=out))
+    np.copyto(product, 0, where=zero)
     return product
 
 
