@@ -221,15 +221,18 @@ class PluginManager(Components):
                 # Hardly any distribution is a plugin: look before parsing.
                 if GROUP not in (distribution.read_text("entry_points.txt") or ""):
                     continue
-                name, version = str(distribution.name), str(distribution.version)
+                metadata = distribution.metadata  # parsed each time that it is asked for
+                name, version = str(metadata["Name"]), str(metadata["Version"])
+                summary = " ".join(str(metadata.get("Summary") or "").split())
+                requirements = tuple(distribution.requires or ())
                 points = [
                     PluginEntry(
                         point.name,
                         target=point.value.partition("[")[0].strip(),  # what follows are extras
                         distribution=name,
                         version=version,
-                        summary=str(distribution.metadata.get("Summary") or ""),
-                        requirements=tuple(distribution.requires or ()),
+                        summary=summary,
+                        requirements=requirements,
                     )
                     for point in distribution.entry_points.select(group=GROUP)
                 ]

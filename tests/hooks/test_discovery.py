@@ -66,6 +66,12 @@ def test_metadata_gives_distribution_version_summary_and_target(install):
     assert entry.import_ms > 0
 
 
+def test_a_summary_is_one_line_whatever_the_metadata_has(install):
+    install("alpha", summary="does things\n    and others")
+    (entry,) = load()[0].entries
+    assert entry.summary == "does things and others"
+
+
 def test_plugins_are_sorted_by_distribution_whatever_order_the_disk_has(install):
     for name in ("delta", "alpha", "charlie", "bravo"):
         install(name)
@@ -354,6 +360,18 @@ def test_unreadable_metadata_is_reported_and_the_others_work(install, site):
     assert states(manager)["good"] == "available"
     assert len(reports) == 1
     assert "nnl_bad-1.0" in reports[0]
+
+
+@pytest.mark.parametrize("field", ["Name", "Version"])
+def test_metadata_without_name_or_version_are_reported(install, field):
+    install("good", GOOD)
+    path = install("bad") / "METADATA"
+    text = path.read_text("utf-8")
+    path.write_text(text.replace(f"{field}:", f"Former-{field}:"), "utf-8")
+    manager, reports = load()
+    assert states(manager)["good"] == "available"
+    assert len(reports) == 1
+    assert "cannot read" in reports[0] and field in reports[0]
 
 
 def test_entry_points_that_are_no_ini_file_are_reported(install):
