@@ -148,11 +148,8 @@ class BackwardPlan(BoundProgram):
                 continue
             elif keep_intermediates or owner.output(index).persistent:
                 kept.append((gradient, owner.output(index).grad))
-        if not self.leaves and root.parent is not None and not kept:
-            raise GraphError(
-                f"nothing that {root.name or root.parent.name!r} depends on needs a gradient; set "
-                "need_grad=True on a variable it is computed from"
-            )
+        if not self.leaves and not kept:
+            _check_wanted(root, order)
         lowered = lower(
             (*outputs, *kept),
             given=lambda node, index: (
@@ -188,6 +185,22 @@ class BackwardPlan(BoundProgram):
         super().run(observer)
         for gradient, scratch in added:
             gradient.write(gradient.read() + scratch.read())
+
+
+def _check_wanted(root: Variable, order: list[Node]) -> None:
+    """Raise unless something needs a gradient, which is zero if only whole numbers depend on it."""
+    wanted: set[Node | None] = set()
+    for node in order:
+        if not node.detached and any(
+            v is not None and v._need_grad is not False and (v._need_grad or v.parent in wanted)
+            for v in node.inputs
+        ):
+            wanted.add(node)
+    if root.parent is not None and root.parent not in wanted:
+        raise GraphError(
+            f"nothing that {root.name or root.parent.name!r} depends on needs a gradient; set "
+            "need_grad=True on a variable it is computed from"
+        )
 
 
 def _reads(flowing: set[Node], again: set[Node], given: set[int]) -> Iterator[Read]:
@@ -250,6 +263,9 @@ def backward(
 ) -> None:
     """Propagate gradients; see `Variable.backward`."""
     root._ready_data()
+    if root.parent is not None and root.dtype.kind != "f":
+        _check_wanted(root, topological((root,)))
+        return
     if grad is not None:
         root.g = grad.read() if isinstance(grad, NdArray) else np.asarray(_value(grad))
     if root.parent is None:

@@ -222,6 +222,30 @@ def test_backward_without_any_gradient_to_compute_is_an_error():
         y.backward()
 
 
+def test_what_reaches_a_variable_only_through_whole_numbers_has_gradient_zero():
+    x = leaf([3.0, 1.0])
+    values, places = F.sort(x, with_index=True)
+    weighted = F.sum(places * np.array([0.5, 2.0]))
+    nnl.forward_all([values, places, weighted])
+    for output, weights in ((places, [0.5, 2.0]), (weighted, 1)):
+        output.backward(weights)
+        np.testing.assert_array_equal(x.g, [0, 0])
+    values.backward([0.5, 2.0])
+    np.testing.assert_array_equal(x.g, [2, 0.5])
+
+
+def test_backward_through_what_no_grad_cut_off_is_an_error():
+    with nnl.no_grad():
+        h = leaf([2.0]) * 5
+    with pytest.raises(GraphError, match="need_grad"):
+        (h * 2).backward()
+
+
+def test_whole_numbers_of_what_needs_no_gradient_have_none():
+    with pytest.raises(GraphError, match="need_grad"):
+        F.shape(leaf([1.0], need_grad=False)).backward([0.5])
+
+
 def test_an_unlinked_variable_shares_data_without_history():
     x = leaf([2.0])
     h = x * 3
