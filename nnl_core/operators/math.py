@@ -14,8 +14,8 @@ from nnl_core.errors import ShapeError
 from nnl_core.graph.operator import Array, Sample, defop
 from nnl_core.graph.spec import DEFAULT_DTYPE
 from nnl_core.graph.variable import Operand, Variable
-from nnl_core.operators.arithmetic import same_dtype, unbroadcast
-from nnl_core.operators.dtypes import floating, wide
+from nnl_core.operators.arithmetic import cast, same_dtype, unbroadcast
+from nnl_core.operators.dtypes import floating, holding, wide
 
 __all__ = [
     "abs",
@@ -429,11 +429,14 @@ def sign_samples(rng: np.random.Generator) -> Iterator[Sample]:
 
 
 def sign(x: Operand, alpha: float = 1.0) -> Variable:
-    """1 for positive ``x``, -1 for negative, ``alpha`` for 0.
+    """1 for positive ``x``, -1 for negative, ``alpha`` for 0; truths are counted as integers.
 
     The gradient goes straight through: ``dx = dy``.
     """
-    result: Variable = sign_operator(x, alpha=alpha)
+    held = holding(x, alpha)
+    if held.dtype == bool:
+        held = cast(held, np.int64)
+    result: Variable = sign_operator(held, alpha=alpha)
     return result
 
 
@@ -441,7 +444,7 @@ def _rounding(name: str, text: str, function: Callable[[Array], Array], expressi
     """Define a rounding, whose gradient goes straight through; return what users call."""
 
     def reference(x: Array) -> Array:
-        return function(x)
+        return function(x) if x.dtype.kind == "f" else x.copy()
 
     reference.__module__ = __name__
     reference.__doc__ = text

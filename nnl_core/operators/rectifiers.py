@@ -17,7 +17,7 @@ from nnl_core.graph.operator import Array, Sample, defop
 from nnl_core.graph.spec import normalize_axis
 from nnl_core.graph.variable import Operand, Variable
 from nnl_core.operators.arithmetic import same_dtype, unbroadcast
-from nnl_core.operators.dtypes import floating, single_precision
+from nnl_core.operators.dtypes import floating, holding, single_precision
 from nnl_core.operators.samples import signed_points, unary_samples
 
 __all__ = [
@@ -219,7 +219,7 @@ def hard_tanh_vjp(g: Any, y: Any, x: Any) -> tuple[Any, ...]:
 
 def hard_tanh(x: Operand) -> Variable:
     """``x``, cut off below -1 and above 1."""
-    return hard_tanh_operator(x)
+    return hard_tanh_operator(holding(x, -1))
 
 
 # Exponential units -------------------------------------------------------------------------------

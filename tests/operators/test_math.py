@@ -98,6 +98,19 @@ def test_absolute_values_of_integers_are_integers():
 # Signs and roundings -----------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("dynamic", [False, True], ids=["static", "dynamic"])
+@pytest.mark.parametrize("name", ["round", "ceil", "floor", "sign"])
+def test_steps_of_truths_are_zeros_and_ones(name, dynamic):
+    arguments = {"alpha": 0} if name == "sign" else {}
+    with auto_forward(dynamic):
+        y = getattr(F, name)(leaf([True, False], bool), **arguments)
+        assert y.d.tolist() == [1, 0]
+
+
+def test_sign_of_an_integer_zero_keeps_the_fraction_of_alpha():
+    assert F.sign(leaf([2, 0, -3], np.int64), 0.5).d.tolist() == [1, 0.5, -1]
+
+
 def test_sign_of_zero_is_alpha():
     x = leaf([-2.0, 0.0, 3.0])
     assert F.sign(x).d.tolist() == [-1.0, 1.0, 1.0]

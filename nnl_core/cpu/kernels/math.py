@@ -39,7 +39,7 @@ for _name, _ufunc in _UFUNCS.items():
 
 
 def _round(x: Array, *, out: Array | None) -> Any:
-    return np.round(x, out=out)
+    return np.round(x, out=out) if x.dtype.kind == "f" else np.maximum(x, x, out=out)
 
 
 lookup("nnl::round").kernel("numpy", _round)
