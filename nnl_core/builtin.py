@@ -93,7 +93,13 @@ SOLVERS = (
     SolverSpec("Sgd", f"{_SOLVERS}:Sgd", "plain gradient descent"),
 )
 
-SCHEDULES: tuple[ScheduleSpec, ...] = ()
+_SCHEDULES = "nnl_core.schedules"
+SCHEDULES = (
+    ScheduleSpec("cosine", f"{_SCHEDULES}:CosineScheduler", "half a cosine wave down to 0"),
+    ScheduleSpec("exponential", f"{_SCHEDULES}:ExponentialScheduler", "a power of a factor"),
+    ScheduleSpec("polynomial", f"{_SCHEDULES}:PolynomialScheduler", "a power of what is left"),
+    ScheduleSpec("step", f"{_SCHEDULES}:StepScheduler", "a factor at each of given steps"),
+)
 METRICS = (
     MetricSpec(
         "accuracy",

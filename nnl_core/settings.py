@@ -79,6 +79,19 @@ class DataSettings(Table):
     fields: dict[str, FieldSettings] = {}
 
 
+class ScheduleSettings(Table):
+    """``[solver.schedule]``: the course of the learning rate by ``name``; further keys are arguments.
+
+    ``max_iter`` is the number of steps of the run unless it is given. The first ``warmup`` steps
+    rise to the solver's rate.
+    """
+
+    model_config = ConfigDict(extra="allow", frozen=True)
+
+    name: str
+    warmup: NonNegativeInt = 0
+
+
 class SolverSettings(Table):
     """``[solver]``: the update rule by ``name``; further keys are its arguments."""
 
@@ -87,6 +100,7 @@ class SolverSettings(Table):
     name: str = "Adam"
     weight_decay: Annotated[Finite, Field(ge=0)] = 0.0
     clip_grad_norm: PositiveFloat | None = None
+    schedule: ScheduleSettings | None = None
 
     @property
     def arguments(self) -> dict[str, object]:

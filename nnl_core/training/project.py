@@ -8,16 +8,19 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
-from nnl_core.data import ArraySource, DataSource, Field, open_source, select_fields
+from nnl_core.data import ArraySource, DataIterator, DataSource, Field, open_source, select_fields
 from nnl_core.data.source import Array
 from nnl_core.errors import ConfigurationError, DataError
-from nnl_core.hooks import SolverSpec
+from nnl_core.hooks import ScheduleSpec, SolverSpec
 from nnl_core.hooks.loading import did_you_mean, resolve
+from nnl_core.hooks.records import Record
+from nnl_core.schedules import LinearWarmupScheduler
 from nnl_core.training.metrics import Comparison
 from nnl_core.training.model import MetricChoice, Model, ModelFunction
 from nnl_core.training.trainer import Trainer
 
 if TYPE_CHECKING:
+    from nnl_core.schedules import Schedule
     from nnl_core.session import Session
     from nnl_core.settings import FieldSettings, ModelSettings, ProjectSettings, SolverSettings
     from nnl_core.solvers import Solver
@@ -86,19 +89,41 @@ class Workbench:
     def solver(self) -> Solver:
         """Make the solver."""
         settings: SolverSettings = self.settings.solver
-        manager = self.session.manager
-        kind = cast(
-            "Callable[..., Solver]", manager.resolve(manager.component(SolverSpec, settings.name))
+        return cast("Solver", self._make(SolverSpec, settings.name, settings.arguments, "solver"))
+
+    def schedule(self, rate: float, steps: int) -> Schedule | None:
+        """Make the schedule of a learning rate, for a run of so many steps."""
+        settings = self.settings.solver.schedule
+        if settings is None:
+            return None
+        arguments = {"init_lr": rate, **(settings.model_extra or {})}
+        if "max_iter" in self._parameters_of(ScheduleSpec, settings.name):
+            arguments.setdefault("max_iter", max(1, steps - settings.warmup))
+        made = cast(
+            "Schedule", self._make(ScheduleSpec, settings.name, arguments, "solver.schedule")
         )
-        known = inspect.signature(kind).parameters
-        for key in settings.arguments:
+        return LinearWarmupScheduler(made, settings.warmup) if settings.warmup else made
+
+    def _parameters_of(self, kind: type[Record], name: str) -> list[str]:
+        manager = self.session.manager
+        factory = cast("Callable[..., object]", manager.resolve(manager.component(kind, name)))
+        return list(inspect.signature(factory).parameters)
+
+    def _make(
+        self, kind: type[Record], name: str, arguments: Mapping[str, object], table: str
+    ) -> object:
+        """Make a component from a table of the project file, whose keys are its arguments."""
+        manager = self.session.manager
+        factory = cast("Callable[..., object]", manager.resolve(manager.component(kind, name)))
+        known = self._parameters_of(kind, name)
+        for key in arguments:
             if key not in known:
                 hint = did_you_mean(key, known) or f"; it takes {', '.join(known)}"
-                raise ConfigurationError(f"solver.{key}: {settings.name} takes no {key!r}{hint}")
+                raise ConfigurationError(f"{table}.{key}: {name} takes no {key!r}{hint}")
         try:
-            return kind(**settings.arguments)
+            return factory(**arguments)
         except (TypeError, ValueError) as error:
-            raise ConfigurationError(f"solver {settings.name}: {error}") from error
+            raise ConfigurationError(f"{table} {name}: {error}") from error
 
     def trainer(self) -> Trainer:
         """Make everything and put it together."""
@@ -106,10 +131,13 @@ class Workbench:
         evaluated = settings.evaluate
         if evaluated is None and "validation" in self.settings.data:
             evaluated = "validation"
+        data, solver = self.data("train"), self.solver()
+        batches = len(DataIterator(data, settings.batch_size, last_batch=settings.last_batch))
         return Trainer(
             self.model(),
-            self.data("train"),
-            self.solver(),
+            data,
+            solver,
+            schedule=self.schedule(solver.learning_rate(), batches * settings.epochs),
             epochs=settings.epochs,
             batch_size=settings.batch_size,
             seed=settings.seed,

@@ -41,6 +41,7 @@ from nnl_core.training.state import TrainResult, TrainState
 
 if TYPE_CHECKING:
     from nnl_core.graph.program import NodeProfile
+    from nnl_core.schedules import Schedule
     from nnl_core.solvers import Solver
 
 
@@ -53,6 +54,8 @@ class Trainer:
     ----------
     evaluate
         data sources to evaluate after each epoch, by the name of their metrics
+    schedule
+        sets the solver's learning rate before each step
     last_batch
         whether a last batch that is shorter than the rest is used (one more program is compiled)
     folder
@@ -66,6 +69,7 @@ class Trainer:
         solver: Solver,
         *,
         epochs: int,
+        schedule: Schedule | None = None,
         batch_size: int = 64,
         seed: int = 0,
         last_batch: Literal["keep", "drop"] = "keep",
@@ -77,6 +81,7 @@ class Trainer:
     ) -> None:
         self.model = model
         self.solver = solver
+        self.schedule = schedule
         self.epochs = epochs
         self.seed = seed
         self.folder = folder
@@ -230,7 +235,7 @@ class Trainer:
         """Make the steps of an epoch that are left."""
         events, state, measured = self.session.events, self.state, self._metrics
         step_start, step_end, metric = events.step_start, events.step_end, events.metric
-        update_end = events.update_end
+        update_end, schedule = events.update_end, self.schedule
         run = self._run_step()
         if state.batch == 0:
             for accumulator in measured.values():
@@ -238,6 +243,8 @@ class Trainer:
         for batch in self.iterator.epoch(epoch, state.batch):
             network, program = self._step(len(batch))
             step = state.step
+            if schedule is not None:
+                self.solver.set_learning_rate(schedule.get_learning_rate(step))
             if step_start is not None:
                 step_start(StepStart(self, step, batch))
             feed(network, batch)
