@@ -258,11 +258,17 @@ class Operator:
                 bound[name] = tuple(value)
         return bound
 
-    def __call__(self, *inputs: Any, **attributes: Any) -> Any:
-        """Add a node and return its output variable, or the tuple of them."""
+    def __call__(self, *inputs: Any, **given: Any) -> Any:
+        """Add a node and return its output variable, or the tuple of them.
+
+        Attributes are given by name; so may inputs be.
+        """
         from nnl_core.graph.node import apply
 
-        return apply(self, inputs, self.bind_attributes(attributes))
+        others = self.parameters.inputs[len(inputs) :]
+        if given and not given.keys().isdisjoint(others):
+            inputs += tuple(given.pop(name, None) for name in others)
+        return apply(self, inputs, self.bind_attributes(given))
 
     def __repr__(self) -> str:
         return f"<Operator {self.name}>"

@@ -282,6 +282,21 @@ def test_too_many_inputs_are_refused():
         opaque(leaf([1.0]), leaf([1.0]))
 
 
+def test_inputs_may_be_given_by_name():
+    x, offset = leaf([1.0]), leaf([2.0])
+    np.testing.assert_array_equal(F.matmul(y=offset, x=x * 5).d, 10)
+    np.testing.assert_array_equal(F.identity(x=x).d, [1])
+    np.testing.assert_array_equal(divide(x=leaf([7.0]), by=2)[1].d, [1])
+
+
+@pytest.mark.parametrize(
+    ("positional", "named"), [((), ("x",)), ((), ("y",)), ((1.0,), ("x", "y")), ((), ("x", "z"))]
+)
+def test_inputs_missing_unknown_or_given_twice_are_refused(positional, named):
+    with pytest.raises(OperatorError, match="nnl::add"):
+        nnl.lookup("nnl::add")(*positional, **{name: leaf([1.0]) for name in named})
+
+
 def test_a_gradient_of_the_wrong_shape_given_by_the_user_is_refused():
     y = leaf([1.0, 2.0]) * 2
     with pytest.raises(ShapeError):
