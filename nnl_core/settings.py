@@ -80,7 +80,7 @@ class DataSettings(Table):
 
 
 class ScheduleSettings(Table):
-    """``[solver.schedule]``: the course of the learning rate by ``name``; further keys are arguments.
+    """``[solver.schedule]``: the learning rate by ``name``; further keys are its arguments.
 
     ``max_iter`` is the number of steps of the run unless it is given. The first ``warmup`` steps
     rise to the solver's rate.
