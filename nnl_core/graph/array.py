@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import weakref
 from collections.abc import Callable, Iterable, Mapping
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Self
@@ -10,11 +11,12 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 import numpy.typing as npt
 
-from nnl_core.errors import ClearedError, ShapeError
+from nnl_core.errors import ClearedError, GraphError, ShapeError
 from nnl_core.graph.spec import Spec
 
 if TYPE_CHECKING:
     from nnl_core.graph.backend import Backend, Buffer
+    from nnl_core.graph.node import Node
 
 _writes = itertools.count()
 _FILLING_FUNCTIONS = (np.copyto, np.put, np.place, np.putmask, np.fill_diagonal)
@@ -146,7 +148,7 @@ class NdArray:
 
     The elements live in a host array, in a backend's buffer, or in both; whoever wrote last is
     fresh and the other is refreshed when asked for. ``version`` is another number after each write,
-    and never that of another array.
+    and never that of another array. ``producer`` is the node whose output this holds, if any.
     """
 
     __slots__ = (
@@ -156,6 +158,7 @@ class NdArray:
         "_buffer_fresh",
         "_host",
         "_host_fresh",
+        "producer",
         "spec",
         "state",
         "version",
@@ -164,6 +167,7 @@ class NdArray:
     def __init__(self, spec: Spec, array: npt.NDArray[Any] | None = None) -> None:
         self.spec = spec
         self.version = next(_writes)
+        self.producer: weakref.ref[Node] | None = None
         self._host = array
         self._host_fresh = array is not None
         self._backend: Backend | None = None
@@ -209,7 +213,8 @@ class NdArray:
     def read(self) -> npt.NDArray[Any]:
         """Return the elements on the host, without a copy where they are there already.
 
-        The caller must not write to the result. Raises `ClearedError` after `clear`.
+        The caller must not write to the result. Raises `ClearedError` after `clear`, and
+        `GraphError` for an output that was never computed.
         """
         if self.state is State.READY and self._host_fresh:
             assert self._host is not None
@@ -226,6 +231,12 @@ class NdArray:
             else:
                 host.fill(0)
             if self.state is State.EMPTY:
+                if self.producer is not None:
+                    node = self.producer()
+                    raise GraphError(
+                        f"the output {node.name if node else ''!r} that this array holds was not "
+                        "computed yet; run forward on it first"
+                    )
                 self.version = next(_writes)
             self.state = State.READY
             self._host_fresh, self._buffer_fresh = True, False

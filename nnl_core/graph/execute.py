@@ -157,6 +157,7 @@ class BackwardPlan(BoundProgram):
             ),
             is_backward=lambda node: node not in forward_nodes,
             effects=False,
+            root=root,
         )
         given = {id(storage) for storage in lowered.leaves}
         again = forward_nodes.intersection(lowered.nodes)

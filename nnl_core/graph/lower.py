@@ -8,6 +8,7 @@ from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from nnl_core.graph.ir import ABSENT, FOLDABLE, Graph, Instruction
+from nnl_core.graph.node import topological
 
 if TYPE_CHECKING:
     from nnl_core.graph.array import NdArray
@@ -34,29 +35,51 @@ class Lowered:
 
 
 class Timeline:
-    """The assignments of one run, and which of them a reader sees."""
+    """What a reader sees in place of a leaf: what the same run has assigned or computed before."""
 
-    def __init__(self, effects: Iterable[Effect]) -> None:
-        self._of: dict[int, list[Effect]] = {}  # by id of the target's storage
+    def __init__(self, outputs: Iterable[Variable]) -> None:
+        self._outputs = outputs
+        self._linked: set[Node] | None = None
+        self._assigned: dict[int, list[Effect]] = {}  # by id of the target's storage
+
+    def add(self, effects: Iterable[Effect]) -> None:
+        """Add the assignments of the run."""
         for effect in sorted(effects, key=attrgetter("moment")):
-            self._of.setdefault(id(effect.target._data), []).append(effect)
+            self._assigned.setdefault(id(effect.target._data), []).append(effect)
 
     def last(self) -> list[Effect]:
         """Return the last assignment to each target."""
-        return [effects[-1] for effects in self._of.values()]
+        return [effects[-1] for effects in self._assigned.values()]
 
     def is_replaced(self, variable: Variable) -> bool:
         """Whether a variable is assigned to."""
-        return variable.parent is None and id(variable._data) in self._of
+        return variable.parent is None and id(variable._data) in self._assigned
 
-    def seen(self, variable: Variable, moment: float) -> Variable:
-        """Return the variable whose value a reader of that moment sees in place of another."""
+    def assigned(self, variable: Variable, moment: float) -> Variable:
+        """Return the variable whose value a reader of that moment finds assigned to another."""
         while variable.parent is None:
-            earlier = [e for e in self._of.get(id(variable._data), ()) if e.moment < moment]
+            effects = self._assigned.get(id(variable._data), ())
+            earlier = [effect for effect in effects if effect.moment < moment]
             if not earlier:
                 break
             variable, moment = earlier[-1].value, earlier[-1].moment
         return variable
+
+    def linked(self, variable: Variable, moment: float) -> Variable:
+        """Return the output that an unlinked variable was made of, where the run computes it."""
+        producer = None if variable.parent is not None else variable._data.producer
+        node = None if producer is None else producer()
+        if node is None or node.sequence >= moment:
+            return variable
+        if self._linked is None:
+            self._linked = set(topological(self._outputs))
+        if node not in self._linked:
+            return variable
+        return next(
+            node.output(index)
+            for index, storage in enumerate(node.storages)
+            if storage is variable._data
+        )
 
 
 def lower(
@@ -66,6 +89,7 @@ def lower(
     is_backward: Callable[[Node], bool] = lambda node: False,
     effects: bool = True,
     updates: Iterable[tuple[Variable, NdArray]] = (),
+    root: Variable | None = None,
 ) -> Lowered:
     """Turn what computes the outputs into a graph.
 
@@ -82,11 +106,15 @@ def lower(
         whether the assignments of the nodes on the way are part of the graph
     updates
         further outputs that overwrite a storage the graph reads
+    root
+        the output that these are gradients of: it tells what belongs to the graph
     """
     lowered = Lowered()
     graph = lowered.graph
     outputs, updates = list(outputs), list(updates)
-    order, timeline = _schedule([v for v, _ in (*outputs, *updates)], given, is_backward, effects)
+    wanted = [variable for variable, _ in (*outputs, *updates)]
+    timeline = Timeline(wanted if root is None else [root, *wanted])
+    order = _schedule(wanted, given, is_backward, effects, timeline)
     values: dict[Key, int] = {}
     bases: dict[int, int] = {}
 
@@ -112,8 +140,10 @@ def lower(
         return values[id(node), variable._index, epoch if node.recompute else 0]
 
     def read(variable: Variable, epoch: int, moment: float) -> int:
-        seen = timeline.seen(variable, moment)
-        return value_of(seen, epoch if seen is variable else 0)
+        seen = timeline.assigned(variable, moment)
+        if seen is not variable:
+            return value_of(seen, 0)
+        return value_of(timeline.linked(variable, moment), epoch)
 
     last = {id(effect.target._data): effect.value for effect in timeline.last()}
     for node, epoch in order:
@@ -122,7 +152,7 @@ def lower(
         inputs = tuple(ABSENT if v is None else read(v, inner, node.moment) for v in node.inputs)
         for position, variable in enumerate(node.inputs):
             if variable is not None and timeline.is_replaced(variable):
-                if timeline.seen(variable, node.moment) is not last[id(variable._data)]:
+                if timeline.assigned(variable, node.moment) is not last[id(variable._data)]:
                     lowered.overwritten.setdefault(node, set()).add(position)
         for index, number in enumerate(numbers):
             values[id(node), index, epoch] = number
@@ -157,10 +187,11 @@ def _schedule(
     given: Callable[[Node, int], bool],
     is_backward: Callable[[Node], bool],
     effects: bool,
-) -> tuple[list[tuple[Node, int]], Timeline]:
+    timeline: Timeline,
+) -> list[tuple[Node, int]]:
     """Return (node, epoch) in the order the nodes were made, as far as dependence allows.
 
-    With it come the assignments of these nodes. Epoch 1 is the second computation of a
+    Their assignments are added to the timeline. Epoch 1 is the second computation of a
     ``recompute`` node, put right before its first use.
     """
     consumers: dict[tuple[Node, int], list[tuple[Node, int]]] = {}
@@ -187,20 +218,24 @@ def _schedule(
         node, epoch = found.pop()
         inner = 1 if epoch or is_backward(node) else 0
         for variable in node.inputs:
-            need(variable, inner)
+            if variable is not None:
+                need(timeline.linked(variable, node.moment), inner)
         if effects and not epoch:
             assignments += node.effects
             for effect in node.effects:
                 need(effect.value, 0)
-    timeline = Timeline(assignments)
+    timeline.add(assignments)
     for use in waiting:
         node, epoch = use
         inner = 1 if epoch or is_backward(node) else 0
         sources = set()
         for variable in node.inputs:
             if variable is not None:
-                seen = timeline.seen(variable, node.moment)
-                sources.add(need(seen, inner if seen is variable else 0))
+                seen = timeline.assigned(variable, node.moment)
+                if seen is not variable:
+                    sources.add(need(seen, 0))
+                else:
+                    sources.add(need(timeline.linked(variable, node.moment), inner))
         for source in sources - {None}:
             assert source is not None
             waiting[use] += 1
@@ -220,7 +255,7 @@ def _schedule(
             waiting[consumer] -= 1
             if not waiting[consumer]:
                 heapq.heappush(ready, keys[consumer])
-    return order, timeline
+    return order
 
 
 def _rank_recomputed(

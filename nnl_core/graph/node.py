@@ -83,7 +83,7 @@ class Node:
         self.input_specs = tuple(None if v is None else v.spec for v in inputs)
         self.specs = specs
         self.name = name
-        self.storages = [NdArray(spec) for spec in specs]
+        self.storages = [self._make_storage(spec) for spec in specs]
         self.sequence = next(_sequence)
         self.moment = self.sequence if modes.moment is None else modes.moment
         self.detached = modes.no_grad
@@ -92,6 +92,11 @@ class Node:
         self.input_versions: tuple[int, ...] | None = None
         self.output_versions: tuple[int, ...] = ()
         self._handles: list[weakref.ref[Variable] | None] = [None] * len(specs)
+
+    def _make_storage(self, spec: Spec) -> NdArray:
+        storage = NdArray(spec)
+        storage.producer = weakref.ref(self)
+        return storage
 
     def output(self, index: int) -> Variable:
         """Return the variable that stands for one output."""
@@ -127,7 +132,7 @@ class Node:
         self.input_specs = specs
         for index, spec in enumerate(outputs):
             if spec != self.specs[index]:
-                self.storages[index] = NdArray(spec)
+                self.storages[index] = self._make_storage(spec)
         self.specs = outputs
 
     def note_versions(self, overwritten: Container[int] = ()) -> None:
