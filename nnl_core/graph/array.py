@@ -181,7 +181,7 @@ class NdArray:
 
         Raises `ShapeError` for elements that are no real numbers.
         """
-        host = np.array(_plain(array))
+        host = np.array(_plain(array), order="C")
         if host.dtype.kind not in "biuf":
             raise ShapeError(f"{host.dtype} elements are no real numbers; convert them first")
         if not host.dtype.isnative:

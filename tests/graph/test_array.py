@@ -201,3 +201,11 @@ def test_arrays_of_another_byte_order_are_converted():
     variable = Variable.from_numpy_array(np.array([1.5, 2], ">f4"))
     assert variable.dtype == np.float32 and variable.dtype.isnative
     np.testing.assert_array_equal(variable.d, [1.5, 2])
+
+
+def test_elements_lie_in_c_order_wherever_they_came_from():
+    fortran = np.asfortranarray(np.arange(6.0).reshape(2, 3))
+    for source in (fortran, fortran[::-1, ::2], np.broadcast_to(1.0, (2, 3))):
+        variable = Variable.from_numpy_array(source)
+        assert variable.d.flags.c_contiguous
+        np.testing.assert_array_equal(variable.d, source)
