@@ -21,6 +21,7 @@ import numpy as np
 
 from nnl_core.graph.operator import Array
 
+SMALL = 1 << 17  # multiply-adds of a product up to which OpenBLAS uses one thread anyway
 LARGE = 1 << 24  # multiply-adds of a product from which on BLAS uses its threads
 
 Item = TypeVar("Item")
@@ -103,7 +104,7 @@ def blas_threads(limit: int) -> Iterator[None]:
 def product(a: Array, b: Array, out: Array | None = None) -> Array:
     """``np.matmul(a, b, out=out)``, with BLAS's threads only where they pay."""
     multiply_adds = a.size * b.shape[-1] if b.ndim > 1 else a.size
-    if multiply_adds >= LARGE:
-        return np.asarray(np.matmul(a, b, out=out))
-    with blas_threads(1):
-        return np.asarray(np.matmul(a, b, out=out))
+    if SMALL < multiply_adds < LARGE:
+        with blas_threads(1):
+            return np.asarray(np.matmul(a, b, out=out))
+    return np.asarray(np.matmul(a, b, out=out))

@@ -14,6 +14,8 @@ from nnl_core.operators.dtypes import sum_dtype, wide
 
 def product(a: Array, b: Array, out: Array | None) -> Array:
     """``a @ b`` into ``out``; half precision and integers by way of a wider dtype."""
+    if a.dtype.char in "fd":  # what BLAS computes in
+        return threads.product(_for_blas(a), _for_blas(b), out)
     dtype = sum_dtype(a.dtype)
     left, right = (_for_blas(wide(x.astype(dtype, copy=False))) for x in (a, b))
     if left.dtype == dtype:
@@ -60,6 +62,9 @@ def _batch_matmul(
 def _affine(
     x: Array, weight: Array, bias: Array | None, *, base_axis: int, out: Array | None
 ) -> Array:
+    if x.ndim == weight.ndim == 2 and base_axis in (1, -1):
+        result = product(x, weight, out)
+        return result if bias is None else np.add(result, bias, out=result)
     batch = x.shape[: base_axis % x.ndim]
     inputs, outputs = weight.shape[0], weight.shape[1:]
     rows, columns = math.prod(batch), math.prod(outputs)
