@@ -45,9 +45,12 @@ class Instruction:
     def identity(self) -> tuple[object, ...]:
         """What tells its attributes from those of another: ``1``, ``1.0`` and ``True`` differ.
 
-        To Python they are equal, but not to an operator; nor are 0.0 and -0.0.
+        To Python they are equal, but not to an operator; nor are 0.0 and -0.0. NaN is NaN here.
         """
-        return tuple((name, value, repr(value)) for name, value in self.attributes.items())
+        return tuple(
+            (name, None if isinstance(value, float) else value, repr(value))
+            for name, value in self.attributes.items()
+        )
 
     @property
     def label(self) -> str:

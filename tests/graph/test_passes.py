@@ -285,3 +285,11 @@ def test_negative_zero_is_another_attribute_than_zero_in_a_program_and_in_the_ca
 
 def test_computing_constants_beforehand_warns_of_nothing():
     assert F.log(Variable.constant(np.zeros((2,), np.float32))).d.tolist() == [-np.inf] * 2
+
+
+def test_nan_is_the_same_attribute_wherever_it_comes_from():
+    x = leaf([1.0])
+    signatures = {
+        graph_of(F.reset_nan(x, value)).signature() for value in (float("nan"), float("nan"))
+    }
+    assert len(signatures) == 1
