@@ -162,7 +162,8 @@ def infer(
     try:
         return operator.infer_specs(specs, attributes)
     except ShapeError as error:
-        raise ShapeError(f"{operator.__name__} {name!r}: {error}") from None
+        label = operator.__name__ if name == operator.__name__ else f"{operator.__name__} {name!r}"
+        raise ShapeError(f"{label}: {error}") from None
 
 
 def apply(operator: Operator, inputs: Sequence[Any], attributes: dict[str, Any]) -> Any:

@@ -199,7 +199,7 @@ class Operator:
                     f"@{self.__name__}.infer"
                 )
         except ShapeError as error:
-            shapes = ", ".join("none" if spec is None else str(spec.shape) for spec in specs)
+            shapes = ", ".join(str(spec.shape) for spec in specs if spec is not None)
             raise ShapeError(f"{error}: input shapes {shapes}") from None
         return (result,) if isinstance(result, Spec) else tuple(result)
 
