@@ -6,7 +6,7 @@ import itertools
 import math
 import threading
 import weakref
-from collections.abc import Container, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -135,21 +135,22 @@ class Node:
                 self.storages[index] = self._make_storage(spec)
         self.specs = outputs
 
-    def note_versions(self, overwritten: Container[int] = ()) -> None:
+    def note_versions(self, overwritten: Iterable[int] = ()) -> None:
         """Remember which writes of the inputs this node's outputs were computed from.
 
         ``overwritten`` are positions of inputs whose value the same run has replaced. Outputs
         computed again from the same writes keep their version, as they are the same values.
         """
-        versions = tuple(
-            -1 if v is None or position in overwritten else v._data.version
-            for position, v in enumerate(self.inputs)
-        )
+        # Every node of every run comes here: lists are built faster than generators are run.
+        found = [-1 if v is None else v._data.version for v in self.inputs]
+        for position in overwritten:
+            found[position] = -1
+        versions = tuple(found)
         if versions == self.input_versions and not overwritten:
             for storage, version in zip(self.storages, self.output_versions, strict=True):
                 storage.version = version
         self.input_versions = versions
-        self.output_versions = tuple(storage.version for storage in self.storages)
+        self.output_versions = tuple([storage.version for storage in self.storages])
 
     def __repr__(self) -> str:
         return f"<Node {self.name} of {self.operator.name}>"
