@@ -7,6 +7,7 @@ import os
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
+from fnmatch import fnmatchcase
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, TypeVar, cast
@@ -245,6 +246,12 @@ class Session:
         if namespace in known:
             self.manager.resolve(known[namespace])
 
+    def load_kernels(self, operator: str, backend: str) -> None:
+        """Import the kernels that active plugins have for an operator on a backend."""
+        for record in self.manager.collect(KernelSet, only_active=True):
+            if record.backend == backend and fnmatchcase(operator, record.operators):
+                self.manager.resolve(record)
+
     def graph_passes(self) -> dict[str, tuple[Pass, ...]]:
         """Return the graph passes of active plugins by stage."""
         passes: dict[str, tuple[Pass, ...]] = {}
@@ -287,9 +294,6 @@ class Session:
                 raise BackendError(f"backend {name!r} cannot be used here: {problem}")
             factory = cast("Callable[[], Backend]", self.manager.resolve(record))
             self._backends[name] = factory()
-            for kernels in self.manager.collect(KernelSet, only_active=True):
-                if kernels.backend == name:
-                    self.manager.resolve(kernels)
         return self._backends[name]
 
     def backend_problem(self, record: BackendSpec) -> str | None:

@@ -22,8 +22,9 @@ def select_kernel(
 ) -> Any:
     """Return what a plugin selects (`nnl_select_kernel`), else what is attached, else ``None``.
 
-    ``inputs`` are arrays or specs, or ``None`` for an absent one. A plugin is asked once for each
-    operator, backend, attributes and input specs.
+    ``inputs`` are arrays or specs, or ``None`` for an absent one. For each operator, backend,
+    attributes and input specs, a plugin is asked once; before that, the kernels are imported that
+    active plugins have for the operator.
     """
     session = current_session()
     version = session.graph_version
@@ -34,6 +35,7 @@ def select_kernel(
     if key not in _chosen:
         from nnl_core.hooks import KernelRequest
 
+        session.load_kernels(operator.name, backend)
         request = KernelRequest(operator, backend, specs, attributes)
         selected = session.manager.select_kernel(request)
         _chosen[key] = operator.kernels.get(backend) if selected is None else selected

@@ -31,6 +31,9 @@ class KernelSource:
     options: dict[str, object] = field(default_factory=dict)
 
 
+Kernel: TypeAlias = KernelSource | Callable[..., Any]
+
+
 class Sample:
     """One call of an operator, for `check_operator`: input arrays and attributes."""
 
@@ -79,7 +82,7 @@ class Operator:
         self.module = reference.__module__
         self.view = view
         self.expression: str | None = None
-        self.kernels: dict[str, KernelSource | Callable[..., Any]] = {}
+        self.kernels: dict[str, Kernel] = {}
         self.surrogate = False
         self.__doc__ = reference.__doc__
         self.__name__ = name.rpartition("::")[2]
@@ -137,7 +140,7 @@ class Operator:
         """
         self.expression = expression
 
-    def kernel(self, backend: str, kernel: KernelSource | Callable[..., Any]) -> None:
+    def kernel(self, backend: str, kernel: Kernel) -> None:
         """Attach a kernel for a backend: source text, or for ``"numpy"`` a function.
 
         A NumPy kernel is called as ``kernel(*arrays, out=arrays_or_None, **attributes)``: it

@@ -289,7 +289,7 @@ class MetricReported(Event):
 
 
 class CheckpointSave(Event):
-    """A checkpoint is about to be written."""
+    """A checkpoint holds the core's state; plugins add theirs."""
 
     __slots__ = ("checkpoint",)
 
@@ -298,7 +298,7 @@ class CheckpointSave(Event):
 
 
 class CheckpointLoad(CheckpointSave):
-    """A checkpoint has been read and the core's own state restored."""
+    """A run goes on from a checkpoint: the core's own state has been restored."""
 
     __slots__ = ()
 

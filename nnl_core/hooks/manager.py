@@ -44,7 +44,7 @@ from nnl_core.hooks.selection import Selection
 from nnl_core.hooks.specs import Plugin
 
 if TYPE_CHECKING:
-    from nnl_core.graph.operator import KernelSource
+    from nnl_core.graph.operator import Kernel
     from nnl_core.graph.program import Program, Request
     from nnl_core.hooks.events import BackendRequest, KernelRequest
     from nnl_core.training import Evaluator, Trainer, TrainResult
@@ -552,9 +552,9 @@ class PluginManager(Components):
         """Ask ``nnl_select_backend``."""
         return cast("str | None", self.decide("nnl_select_backend", request))
 
-    def select_kernel(self, request: KernelRequest) -> KernelSource | None:
+    def select_kernel(self, request: KernelRequest) -> Kernel | None:
         """Ask ``nnl_select_kernel``."""
-        return cast("KernelSource | None", self.decide("nnl_select_kernel", request))
+        return cast("Kernel | None", self.decide("nnl_select_kernel", request))
 
     def compile_graph(self, request: Request) -> Program:
         """Ask ``nnl_compile_graph``."""

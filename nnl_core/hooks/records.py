@@ -117,7 +117,7 @@ class DataSourceSpec(NamedTuple):
 
 
 class FileFormatSpec(NamedTuple):
-    """A file format for parameters, graphs or checkpoints.
+    """A file format for parameters. ``target`` makes a `nnl_core.io.FileFormat`.
 
     A file is recognised by its ``suffixes`` (with the dot) or by ``magic``, its first bytes.
     """

@@ -22,7 +22,7 @@ from pluggy import HookimplMarker, HookspecMarker
 from nnl_core.hooks import events, records
 
 if TYPE_CHECKING:
-    from nnl_core.graph.operator import KernelSource
+    from nnl_core.graph.operator import Kernel
     from nnl_core.graph.program import Program, Request
     from nnl_core.training import Evaluator, Trainer, TrainResult
 
@@ -124,7 +124,8 @@ class Plugin:
     def nnl_kernels(self) -> Iterable[records.KernelSet]:
         """Contribute kernels for operators defined elsewhere.
 
-        Once a plugin (A). The module is imported when the backend first runs such an operator.
+        Once a plugin (A). Where the plugin is active, the module is imported when the backend first
+        looks for a kernel of such an operator.
         """
         return ()
 
@@ -186,7 +187,7 @@ class Plugin:
 
     @provider("file format", records.FileFormatSpec)
     def nnl_file_formats(self) -> Iterable[records.FileFormatSpec]:
-        """Contribute formats of parameters, graphs and checkpoints.
+        """Contribute formats of files that hold parameters.
 
         Once a plugin (A).
         """
@@ -228,7 +229,7 @@ class Plugin:
     def nnl_graph_passes(self) -> Iterable[records.PassSpec]:
         """Contribute graph transformations to the compiler.
 
-        Once a plugin (A).
+        Once a plugin (A). Those of active plugins run, after the core's of the same stage.
         """
         return ()
 
@@ -262,11 +263,11 @@ class Plugin:
         return None
 
     @decision("B")
-    def nnl_select_kernel(self, request: events.KernelRequest) -> KernelSource | None:
-        """Choose the kernel of an operator.
+    def nnl_select_kernel(self, request: events.KernelRequest) -> Kernel | None:
+        """Choose the kernel of an operator: what `Operator.kernel` takes for that backend.
 
-        Once for each operator, backend and input shapes and dtypes (B); the answer is kept. Never
-        once a call.
+        Once for each operator, backend, attributes, and input shapes and dtypes (B); the answer is
+        kept. Never once a call.
         """
         return None
 
