@@ -189,7 +189,7 @@ def apply(operator: Operator, inputs: Sequence[Any], attributes: dict[str, Any])
 
 
 def _as_variables(operator: Operator, inputs: Sequence[Any]) -> tuple[Variable | None, ...]:
-    from nnl_core.graph.variable import Variable
+    from nnl_core.graph.variable import Variable, refuse_variables_in
 
     parameters = operator.parameters
     if parameters.variadic is None:
@@ -219,6 +219,7 @@ def _as_variables(operator: Operator, inputs: Sequence[Any]) -> tuple[Variable |
         elif isinstance(value, Spec):
             result.append(Variable.constant(value))  # raises, saying what to do
         else:
+            refuse_variables_in(value)
             array = np.asarray(value)
             if array.dtype.kind not in "biuf":
                 raise OperatorError(

@@ -59,7 +59,14 @@ class Variable:
         need_grad: bool | None = None,
         dtype: npt.DTypeLike = DEFAULT_DTYPE,
     ) -> None:
-        lengths = tuple(int(length) for length in shape)
+        try:
+            lengths = tuple(int(length) for length in shape)
+        except TypeError:
+            found = repr(shape) if isinstance(shape, (int, tuple)) else type(shape).__name__
+            raise ShapeError(
+                f"a shape is a tuple of whole numbers, such as (2, 3), not {found}; of an array, "
+                "Variable.from_numpy_array makes a variable"
+            ) from None
         if any(length < 0 for length in lengths):
             raise ShapeError(f"a variable of shape {lengths} has a negative axis")
         element = np.dtype(dtype)
@@ -111,6 +118,7 @@ class Variable:
                 "a gradient rule uses a value that was not saved; add its name to save= in the "
                 "defop that the rule belongs to"
             )
+        refuse_variables_in(value)
         variable = Variable.from_numpy_array(value)
         variable.is_constant = True
         return variable
@@ -493,12 +501,26 @@ class Variable:
         return bool(self.d.reshape(())[()])
 
     def __float__(self) -> float:
+        if self.size != 1:
+            raise ShapeError(f"a variable of shape {self.shape} is not one number")
         return float(self.d.reshape(())[()])
 
     def __repr__(self) -> str:
         label = f" {self.name!r}" if self.name else ""
         source = f" from {self.parent.name}" if self.parent is not None else ""
         return f"<Variable{label} {self.shape} {self.dtype}{source}>"
+
+
+def refuse_variables_in(value: object) -> None:
+    """Raise `OperatorError` for a list of variables: an array of it would have no history."""
+    if isinstance(value, (list, tuple)):
+        for item in value:
+            if isinstance(item, Variable):
+                raise OperatorError(
+                    f"a {type(value).__name__} of variables is no input; give them one by one, as "
+                    "in F.concatenate(a, b), or make one variable of them with F.stack(a, b)"
+                )
+            refuse_variables_in(item)
 
 
 def _call(name: str, *arguments: Operand) -> Variable:

@@ -7,7 +7,13 @@ import pytest
 
 import nnl_core as nnl
 from nnl_core import F, Variable
-from nnl_core.errors import ClearedError, GraphError, ShapeError, StaleValueError
+from nnl_core.errors import (
+    ClearedError,
+    GraphError,
+    OperatorError,
+    ShapeError,
+    StaleValueError,
+)
 
 
 def leaf(values, need_grad=True):
@@ -424,3 +430,33 @@ def test_gradients_of_broadcast_operands_have_the_operands_shapes():
 def test_the_functions_module_is_complete_for_operators():
     for name in ("add", "sub", "mul", "div", "pow", "neg"):
         assert hasattr(F, name)
+
+
+@pytest.mark.parametrize(
+    "use",
+    [
+        lambda a, b: F.concatenate([a, b], axis=0),
+        lambda a, b: F.stack((a, b)),
+        lambda a, b: F.add_n([a, b]),
+        lambda a, b: F.sum([[a], [b]]),
+        lambda a, b: a * [b, b],
+    ],
+)
+def test_a_list_of_variables_is_refused_as_it_would_lose_their_gradients(use):
+    a, b = (Variable((2, 3), need_grad=True) for _ in range(2))
+    with pytest.raises(OperatorError, match="one by one"):
+        use(a, b)
+
+
+@pytest.mark.parametrize(
+    ("shape", "found"),
+    [(3, "3"), ((None, 3), r"\(None, 3\)"), (np.ones((2, 3)), "ndarray")],
+)
+def test_what_is_no_shape_is_named(shape, found):
+    with pytest.raises(ShapeError, match=f"whole numbers, such as .*not {found}"):
+        Variable(shape)
+
+
+def test_a_variable_of_many_elements_is_no_number():
+    with pytest.raises(ShapeError, match=r"shape \(2, 3\) is not one number"):
+        float(Variable((2, 3)))
