@@ -428,12 +428,11 @@ def sum_pooling_gradient_samples(rng: np.random.Generator) -> Iterator[Sample]:
 
 
 def _options(
-    x: Variable, kernel: PerAxis, stride: PerAxis, ignore_border: bool, pad: Pad,
+    x: Variable, kernel: Sequence[int], stride: PerAxis, ignore_border: bool, pad: Pad,
     channel_last: bool,
 ) -> dict[str, Any]:  # fmt: skip
-    size = (kernel,) if isinstance(kernel, int) else tuple(kernel or ())
-    count = len(size)
-    sizes = lengths("kernel", size, count, 1)
+    sizes = _window(kernel)
+    count = len(sizes)
     steps = sizes if stride is None else lengths("stride", stride, count, 1)
     margins = pairs(pad, count)
     if channel_last:  # the channels are one more axis, of which every window takes one place
@@ -442,9 +441,18 @@ def _options(
     return {"kernel": sizes, "stride": steps, "pad": margins, "border": border}
 
 
+def _window(kernel: Sequence[int]) -> Lengths:
+    """Return the window's shape; its length says how many axes are spatial."""
+    if not isinstance(kernel, (Sequence, np.ndarray)):
+        raise ShapeError(
+            f"kernel {kernel!r} must hold one length for each spatial axis, such as (2, 2)"
+        )
+    return lengths("kernel", kernel, len(kernel), 1)
+
+
 def max_pooling(
     x: Operand,
-    kernel: PerAxis,
+    kernel: Sequence[int],
     stride: PerAxis = None,
     ignore_border: bool = True,
     pad: Pad = None,
@@ -458,7 +466,7 @@ def max_pooling(
         (*leading, *spatial), as many spatial axes as the kernel has; with ``channel_last``
         (*leading, *spatial, channels)
     kernel
-        shape of the window
+        shape of the window, a length for each spatial axis
     stride
         steps of the window, by default its shape
     ignore_border
@@ -478,7 +486,7 @@ def max_pooling(
 def max_pooling_backward(
     dy: Operand,
     x: Operand,
-    kernel: PerAxis,
+    kernel: Sequence[int],
     stride: PerAxis = None,
     ignore_border: bool = True,
     pad: Pad = None,
@@ -493,7 +501,7 @@ def max_pooling_backward(
 
 def sum_pooling(
     x: Operand,
-    kernel: PerAxis,
+    kernel: Sequence[int],
     stride: PerAxis = None,
     ignore_border: bool = True,
     pad: Pad = None,
@@ -507,7 +515,7 @@ def sum_pooling(
 
 def average_pooling(
     x: Operand,
-    kernel: PerAxis,
+    kernel: Sequence[int],
     stride: PerAxis = None,
     ignore_border: bool = True,
     pad: Pad = None,
@@ -536,10 +544,9 @@ def global_average_pooling(x: Operand) -> Variable:
     return result
 
 
-def unpooling(x: Operand, kernel: PerAxis, channel_last: bool = False) -> Variable:
+def unpooling(x: Operand, kernel: Sequence[int], channel_last: bool = False) -> Variable:
     """Repeat each element over a block of shape ``kernel`` in the spatial axes."""
-    size = (kernel,) if isinstance(kernel, int) else tuple(kernel or ())
-    sizes = lengths("kernel", size, len(size), 1)
+    sizes = _window(kernel)
     if channel_last:
         sizes = (*sizes, 1)
     return unpooling_operator(x, kernel=sizes)

@@ -316,3 +316,12 @@ def test_global_average_needs_spatial_axes() -> None:
 def test_unpooling_needs_as_many_axes_as_its_kernel() -> None:
     with pytest.raises(ShapeError, match="2 axes does not fit an input of 1"):
         F.unpooling(np.zeros(3), (2, 2))
+
+
+@pytest.mark.parametrize("kernel", [2, None])
+@pytest.mark.parametrize("pool", [F.max_pooling, F.average_pooling, F.sum_pooling, F.unpooling])
+def test_a_kernel_that_does_not_say_how_many_axes_are_spatial_is_refused(
+    pool: Callable[..., Variable], kernel: Any
+) -> None:
+    with pytest.raises(ShapeError, match=f"kernel {kernel} must hold one length for each"):
+        pool(np.zeros((2, 3, 4, 4)), kernel)
