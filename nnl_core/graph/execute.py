@@ -282,7 +282,12 @@ def backward(
     )
     _check_versions(plan.reads)
     plan.seed.write(root.grad.read())
-    plan.run(None if observe is None else observe(plan.lowered, plan.flow))
+    if observe is None:
+        plan.run()
+    else:
+        observer, finish = observe(plan.lowered, plan.flow)
+        plan.run(observer)
+        finish()
     if clear_buffer:
         _release_intermediates(root)
 

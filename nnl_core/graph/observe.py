@@ -52,20 +52,22 @@ def forward_observer(
 
 def backward_observer(
     pre_hook: NodeHook | None, post_hook: NodeHook | None
-) -> Callable[[Lowered, Flow], Observer] | None:
-    """Return what reports the forward nodes in the order gradients pass them, or ``None``."""
+) -> Callable[[Lowered, Flow], tuple[Observer, Callable[[], None]]] | None:
+    """Return what reports the forward nodes in the order gradients pass them, or ``None``.
+
+    Bound to a graph, it gives an observer of the run and a function to call after it.
+    """
     events = current_session().events
     on_start, on_end = events.node_backward_start, events.node_backward_end
     if on_start is None and on_end is None and pre_hook is None and post_hook is None:
         return None
     from nnl_core.hooks.events import NodeBackwardEnd, NodeBackwardStart
 
-    def bind(lowered: Lowered, flow: Flow) -> Observer:
+    def bind(lowered: Lowered, flow: Flow) -> tuple[Observer, Callable[[], None]]:
         values: dict[int, Buffer] = {}
         for variable_number, leaf in zip(lowered.graph.leaves, lowered.leaves, strict=True):
             values[variable_number] = leaf.read()
         owner = _owners(lowered, flow)
-        last = lowered.graph.instructions[-1] if lowered.graph.instructions else None
         begun = 0  # how many nodes of the flow were announced; the latest may still be open
 
         def value(variable: Any) -> Buffer | None:
@@ -107,11 +109,13 @@ def backward_observer(
                 advance(owner[instruction.source] + 1)
                 return
             values.update(zip(instruction.outputs, outputs, strict=True))
-            if instruction is last:
-                advance(len(flow))
+
+        def finish() -> None:
+            advance(len(flow))
+            if flow:
                 end()
 
-        return observe
+        return observe, finish
 
     return bind
 

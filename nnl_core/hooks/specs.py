@@ -351,7 +351,7 @@ class Plugin:
         """Look at a node that is about to be computed.
 
         Once a node and execution (D). Nothing may be changed. While somebody listens, programs run
-        their nodes one by one.
+        their nodes one by one, but for compiled training steps, whose nodes are not told of.
         """
 
     @event("D")
@@ -366,7 +366,7 @@ class Plugin:
         """Look at the gradients that arrive at a node.
 
         Once a node and backward pass (D). Nothing may be changed. While somebody listens, programs
-        run their nodes one by one.
+        run their nodes one by one, but for compiled training steps, whose nodes are not told of.
         """
 
     @event("D")
