@@ -15,7 +15,16 @@ from nnl_core.graph.operator import Array, Sample, defop
 from nnl_core.graph.spec import Spec
 from nnl_core.graph.variable import Operand, Variable
 from nnl_core.operators.dtypes import floating, wide
-from nnl_core.operators.windows import Lengths, Pairs, lengths, padded, pairs, sliding, volume
+from nnl_core.operators.windows import (
+    Lengths,
+    Pairs,
+    lengths,
+    padded,
+    pairs,
+    sliding,
+    volume,
+    window_shape,
+)
 
 __all__ = [
     "average_pooling",
@@ -431,7 +440,7 @@ def _options(
     x: Variable, kernel: Sequence[int], stride: PerAxis, ignore_border: bool, pad: Pad,
     channel_last: bool,
 ) -> dict[str, Any]:  # fmt: skip
-    sizes = _window(kernel)
+    sizes = window_shape(kernel)
     count = len(sizes)
     steps = sizes if stride is None else lengths("stride", stride, count, 1)
     margins = pairs(pad, count)
@@ -439,15 +448,6 @@ def _options(
         sizes, steps, margins = (*sizes, 1), (*steps, 1), (*margins, (0, 0))
     border = "ignore" if ignore_border else "every"
     return {"kernel": sizes, "stride": steps, "pad": margins, "border": border}
-
-
-def _window(kernel: Sequence[int]) -> Lengths:
-    """Return the window's shape; its length says how many axes are spatial."""
-    if not isinstance(kernel, (Sequence, np.ndarray)):
-        raise ShapeError(
-            f"kernel {kernel!r} must hold one length for each spatial axis, such as (2, 2)"
-        )
-    return lengths("kernel", kernel, len(kernel), 1)
 
 
 def max_pooling(
@@ -546,7 +546,7 @@ def global_average_pooling(x: Operand) -> Variable:
 
 def unpooling(x: Operand, kernel: Sequence[int], channel_last: bool = False) -> Variable:
     """Repeat each element over a block of shape ``kernel`` in the spatial axes."""
-    sizes = _window(kernel)
+    sizes = window_shape(kernel)
     if channel_last:
         sizes = (*sizes, 1)
     return unpooling_operator(x, kernel=sizes)

@@ -26,6 +26,15 @@ def lengths(name: str, value: int | Sequence[int] | None, count: int, default: i
     return tuple(int(n) for n in listed)
 
 
+def window_shape(kernel: Sequence[int]) -> Lengths:
+    """Return a window's shape; its length says how many axes are spatial."""
+    if not isinstance(kernel, (Sequence, np.ndarray)):
+        raise ShapeError(
+            f"kernel {kernel!r} must hold one length for each spatial axis, such as (2, 2)"
+        )
+    return lengths("kernel", kernel, len(kernel), 1)
+
+
 def pairs(value: int | Sequence[int | Sequence[int]] | None, count: int) -> Pairs:
     """Return padding (before, after) each axis from ``None``, one number, numbers or pairs."""
     if value is None:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from nnl_core import functions as F
 from nnl_core.graph.variable import Variable
 from nnl_core.initializers import RandomSource
+from nnl_core.operators.windows import window_shape
 from nnl_core.parameters import Initial
 from nnl_core.parametric_functions.common import Applied, bias, layer_scope, weight
 
@@ -35,7 +36,7 @@ def convolution(
     Parameters ``conv/W`` of shape (outmaps, channels / group, *kernel), with the channels last
     under ``channel_last``, and ``conv/b`` of shape (outmaps,).
     """
-    kernel = tuple(kernel)
+    kernel = window_shape(kernel)
     channels = inp.shape[-1 if channel_last else base_axis]
     inner = channels // group
     shape = (outmaps, *kernel, inner) if channel_last else (outmaps, inner, *kernel)
@@ -67,7 +68,7 @@ def depthwise_convolution(
     Parameters ``depthwise_conv/W`` of shape (channels x multiplier, *kernel) and
     ``depthwise_conv/b`` of shape (channels x multiplier,).
     """
-    kernel = tuple(kernel)
+    kernel = window_shape(kernel)
     channels = inp.shape[base_axis]
     outmaps = channels * multiplier
     with layer_scope("depthwise_conv", name):
@@ -102,7 +103,7 @@ def deconvolution(
     Parameters ``deconv/W`` of shape (channels, outmaps / group, *kernel), with the output
     channels last under ``channel_last``, and ``deconv/b`` of shape (outmaps,).
     """
-    kernel = tuple(kernel)
+    kernel = window_shape(kernel)
     channels = inp.shape[-1 if channel_last else base_axis]
     inner = outmaps // group
     shape = (channels, *kernel, inner) if channel_last else (channels, inner, *kernel)
@@ -143,7 +144,7 @@ def depthwise_deconvolution(
     Parameters ``depthwise_deconv/W`` of shape (channels, *kernel) and ``depthwise_deconv/b`` of
     shape (channels / divisor,).
     """
-    kernel = tuple(kernel)
+    kernel = window_shape(kernel)
     channels = inp.shape[base_axis]
     with layer_scope("depthwise_deconv", name):
         fans = (channels, channels, kernel)

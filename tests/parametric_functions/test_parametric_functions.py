@@ -9,6 +9,7 @@ import pytest
 
 import nnl_core as nnl
 from nnl_core import PF, I
+from nnl_core.errors import ShapeError
 from nnl_core.parameters import get_parameters, parameter_scope
 
 
@@ -288,3 +289,17 @@ def test_batch_normalisation_trains_running_statistics_and_tests_with_them():
 def test_prelu_starts_with_a_slope_of_a_quarter():
     x = variable(2, 3)
     np.testing.assert_allclose(PF.prelu(x).d, np.where(x.d > 0, x.d, 0.25 * x.d), rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    "convolve",
+    [
+        lambda x: PF.convolution(x, 2, 3),
+        lambda x: PF.deconvolution(x, 2, 3),
+        lambda x: PF.depthwise_convolution(x, 3),
+        lambda x: PF.depthwise_deconvolution(x, 3),
+    ],
+)
+def test_a_kernel_of_one_number_is_refused(convolve):
+    with pytest.raises(ShapeError, match="kernel 3 must hold one length for each spatial axis"):
+        convolve(nnl.Variable((2, 4, 8, 8)))
