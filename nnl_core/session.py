@@ -218,11 +218,9 @@ class Session:
             try:
                 self._models[name] = model.model_validate(self._tables.get(name, {}))
             except ValidationError as error:
-                first = error.errors()[0]
-                key = ".".join(str(part) for part in first["loc"])
-                raise ConfigurationError(
-                    f"{where}: {key + ': ' if key else ''}{first['msg']}, not {first['input']!r}"
-                ) from error
+                from nnl_core.settings import explain
+
+                raise ConfigurationError(f"{where}: {explain(error, model)}") from error
             except Exception as error:  # of a validator
                 raise PluginError(f"{where}: {describe(error)}") from error
         return self._models[name]

@@ -6,6 +6,7 @@ import tomllib
 from collections.abc import Iterable, Mapping, Sequence
 from copy import deepcopy
 from pathlib import Path
+from types import UnionType
 from typing import Annotated, Any, Literal, get_args
 
 from pydantic import (
@@ -214,16 +215,22 @@ def explain(error: ValidationError, model: type[BaseModel]) -> str:
     if first["type"] == "extra_forbidden":
         known = _known_keys(model, first["loc"][:-1])
         hint = did_you_mean(str(first["loc"][-1]), known)
-        return f"{key}: unknown key{hint or '; known: ' + ', '.join(known)}"
+        return f"{key}: unknown key{hint or ('; known: ' + ', '.join(known) if known else '')}"
     message = first["msg"].removeprefix("Value error, ")
-    return f"{key} = {first['input']!r}: {message[0].lower()}{message[1:]}"
+    if first["type"] in ("model_type", "dict_type"):
+        message = "write a table, such as { name = ... }"
+    return f"{key or 'the table'} = {first['input']!r}: {message[0].lower()}{message[1:]}"
 
 
 def _known_keys(model: type[BaseModel], path: Iterable[int | str]) -> list[str]:
     current: Any = model
     for part in path:
         if isinstance(current, type) and issubclass(current, BaseModel):
-            current = current.model_fields[str(part)].annotation
-        else:  # dict[str, Model]
-            current = get_args(current)[-1]
-    return list(current.model_fields)
+            field = current.model_fields.get(str(part))  # none where it has an alias
+            current = None if field is None else field.annotation
+        else:  # dict[str, Model], list[Model]
+            current = (None, *get_args(current))[-1]
+        choices = [choice for choice in get_args(current) if isinstance(choice, type)]
+        if isinstance(current, UnionType):  # Model | None
+            current = next((c for c in choices if issubclass(c, BaseModel)), current)
+    return list(getattr(current, "model_fields", ()))

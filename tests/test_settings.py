@@ -55,6 +55,10 @@ def test_further_keys_of_the_solver_are_its_arguments():
             "divide must not be 0",
         ),
         (
+            {**MINIMAL, "solver": {"schedule": "cosine"}},
+            "nnl.toml: solver.schedule = 'cosine': write a table, such as { name = ... }",
+        ),
+        (
             {**MINIMAL, "train": {"last_batch": "cut"}},
             "nnl.toml: train.last_batch = 'cut': input should be 'keep' or 'drop'",
         ),

@@ -288,9 +288,9 @@ def test_without_a_table_the_model_is_not_imported(tmp_path):
 @pytest.mark.parametrize(
     ("table", "message"),
     [
-        ("samples = 0", r"nnl.toml \[plugin.lime\]: samples: .*greater than 0, not 0"),
-        ("samples = 'many'", r"nnl.toml \[plugin.lime\]: samples: .*, not 'many'"),
-        ("sampels = 3", r"nnl.toml \[plugin.lime\]: sampels: .*not 3"),
+        ("samples = 0", r"nnl.toml \[plugin.lime\]: samples = 0: .*greater than 0"),
+        ("samples = 'many'", r"nnl.toml \[plugin.lime\]: samples = 'many': .*valid integer"),
+        ("sampels = 3", r"nnl.toml \[plugin.lime\]: sampels: unknown key; did you mean 'samples'"),
     ],
 )
 def test_wrong_settings_stop_the_session_and_point_at_the_key(
