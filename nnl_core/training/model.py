@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import reprlib
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias, cast
 
@@ -178,12 +179,14 @@ class Model:
         outputs = {"output": returned} if isinstance(returned, Variable) else returned
         if not isinstance(outputs, Mapping) or not outputs:
             raise ModelError(
-                f"model {self.name!r} returned {returned!r}; return a variable, or a dictionary of "
-                "variables"
+                f"model {self.name!r} returned {_brief(returned)}; return a variable, or a "
+                "dictionary of variables"
             )
         for name, variable in outputs.items():
             if not isinstance(variable, Variable):
-                raise ModelError(f"model {self.name!r}: {name!r} is {variable!r}, not a variable")
+                raise ModelError(
+                    f"model {self.name!r}: {name!r} is {_brief(variable)}, not a variable"
+                )
         return {str(name): cast(Variable, variable) for name, variable in outputs.items()}
 
     # ---------------------------------------------------------------- measuring its output
@@ -195,7 +198,12 @@ class Model:
         measured: dict[str, Variable] = {}
         if self._loss is not None:
             if target is not None:
-                measured["loss"] = F.mean(self._loss(output, target))
+                loss = self._loss(output, target)
+                if not isinstance(loss, Variable):
+                    raise ModelError(
+                        f"model {self.name!r}: its loss returned {_brief(loss)}; return a variable"
+                    )
+                measured["loss"] = F.mean(loss)
         elif "loss" in outputs:
             measured["loss"] = F.mean(outputs["loss"])
         for name in self._metrics:
@@ -225,6 +233,12 @@ def _loss(name: str) -> Comparison:
         hint = did_you_mean(name, LOSSES) or f"; known: {', '.join(LOSSES)}"
         raise ModelError(f"unknown loss {name!r}{hint}; or write 'module:function'")
     return LOSSES[name]
+
+
+def _brief(value: object) -> str:
+    if isinstance(value, np.ndarray):
+        return f"an array of shape {value.shape}"
+    return reprlib.repr(value)
 
 
 def _input(spec: Spec, batch_size: int) -> Variable:

@@ -322,4 +322,6 @@ class Trainer:
         for name, array in batch.arrays.items():
             if array.dtype.kind == "f" and not np.isfinite(array).all():
                 return f"{place}: field {name!r} of the batch is not finite; clean the data"
+        if self.state.step == 0:
+            return f"{place}, before any update; look for a logarithm, a root or a division by zero"
         return f"{place}; try a smaller learning rate, or clip_grad_norm"

@@ -99,12 +99,19 @@ def misshapen(x):
         (lambda x: None, "returned None; return a variable"),
         (lambda x: {}, "returned {}; return a variable"),
         (lambda x: {"output": 3}, "'output' is 3, not a variable"),
+        (lambda x: x.d, r"returned an array of shape \(2, 3\); return a variable"),
     ],
 )
 def test_what_goes_wrong_in_a_function_is_one_line_that_names_it(session, function, message):
     with pytest.raises(ModelError, match=message) as caught:
         Model(function, session=session).build(FIELDS, 2, training=True)
     assert len(str(caught.value).splitlines()) == 1
+
+
+def test_a_loss_that_is_no_variable_is_named(session):
+    model = Model(lambda x: x, loss=lambda output, target: None, session=session)
+    with pytest.raises(ModelError, match="its loss returned None; return a variable"):
+        model.build(FIELDS, 2, training=True)
 
 
 def test_an_output_that_does_not_go_with_the_target_names_the_shapes(session):

@@ -9,7 +9,7 @@ from nnl_core.errors import DataError, ModelError, TrainingError
 from nnl_core.graph.program import clear_cache
 from nnl_core.hooks import Plugin, hookimpl
 from nnl_core.session import Session
-from nnl_core.training import Trainer
+from nnl_core.training import Model, Trainer
 
 
 def numpy_descent(trainer, source, rate, epochs):
@@ -324,6 +324,13 @@ def test_an_exception_survives_a_listener_that_fails_because_of_it(session, line
 def test_a_loss_that_is_not_finite_is_an_error_that_says_when(session, line, make_model):
     trainer = Trainer(make_model(), line, S.Sgd(lr=1e30), epochs=3, session=session)
     with pytest.raises(TrainingError, match=r"the loss is (inf|nan) at step 1 \(epoch 2\)"):
+        trainer.run()
+
+
+def test_a_first_loss_that_is_not_finite_is_not_blamed_on_the_learning_rate(session, line):
+    model = Model(lambda x: F.log(PF.affine(x, 1) * 0 - 1), loss="squared_error", session=session)
+    trainer = Trainer(model, line, S.Sgd(), epochs=1, session=session)
+    with pytest.raises(TrainingError, match="before any update; look for a logarithm"):
         trainer.run()
 
 
