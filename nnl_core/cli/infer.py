@@ -41,8 +41,8 @@ def run(arguments: argparse.Namespace, session: Session) -> int:
     import numpy as np
 
     from nnl_core.data.arrays import read_arrays
+    from nnl_core.io.atomic import replace_file
     from nnl_core.training import Predictor
-    from nnl_core.training.files import replacing
     from nnl_core.training.run_folder import read_run
 
     output: Path = arguments.output
@@ -55,8 +55,8 @@ def run(arguments: argparse.Namespace, session: Session) -> int:
         arrays = read_arrays(arguments.input)
         data = workbench.prepared(arrays, arguments.data, str(arguments.input))
         predictions = Predictor(model).run(data)
-    with replacing(output) as draft:
-        np.savez(draft, allow_pickle=False, **predictions)
+    with replace_file(output) as file:
+        np.savez(file, allow_pickle=False, **predictions)
     for name, array in predictions.items():
         print(f"{name}: {array.dtype} {array.shape}")
     print(f"written to {output}")

@@ -230,6 +230,13 @@ def test_an_input_that_does_not_fit_is_refused(run, tmp_path, capsys, arrays, me
     assert message in last_error(capsys)
 
 
+def test_a_folder_that_is_not_there_is_named(run, tmp_path, capsys):
+    np.save(tmp_path / "in.npy", np.zeros(3))
+    out = tmp_path / "nowhere" / "out.npz"
+    assert main(["infer", str(run), "--input", str(tmp_path / "in.npy"), "--output", str(out)]) == 1
+    assert last_error(capsys) == f"nnl: error: {out}: cannot be written: No such file or directory"
+
+
 def test_a_profile_has_a_row_for_each_node_of_the_step(project, capsys):
     assert main(["profile", str(project), "--json"]) == 0
     rows = json.loads(capsys.readouterr().out)
