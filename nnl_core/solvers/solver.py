@@ -109,6 +109,11 @@ class Solver(GradientMethods):
         Parameters that need no gradient are left alone until they do. Raises `SolverError` for
         what is not floating, or shares its elements with another.
         """
+        if not isinstance(params, Mapping):
+            raise SolverError(
+                f"parameters are a dictionary, such as get_parameters(), not a "
+                f"{type(params).__name__}"
+            )
         for name, parameter in params.items():
             if not isinstance(parameter, Variable):
                 raise SolverError(
@@ -357,6 +362,8 @@ class Solver(GradientMethods):
 
 def checked(value: float, name: str, lowest: float = 0.0, below: float = math.inf) -> float:
     """Return a rule's number; raise `SolverError` outside ``[lowest, below)``."""
+    if not isinstance(value, (int, float, np.number)):
+        raise SolverError(f"{name}={value!r} is not a number")
     if not lowest <= value < below:
         raise SolverError(f"{name}={value!r} is outside [{lowest:g}, {below:g})")
     return float(value)

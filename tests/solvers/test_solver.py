@@ -263,6 +263,11 @@ def test_something_that_is_no_variable_is_an_error():
         S.Sgd().set_parameters({"w": np.zeros(2)})
 
 
+def test_parameters_without_names_are_an_error():
+    with pytest.raises(SolverError, match=r"such as get_parameters\(\), not a list"):
+        S.Sgd().set_parameters([parameter([1.0])])
+
+
 @pytest.mark.parametrize(
     ("make", "named"),
     [
@@ -271,6 +276,7 @@ def test_something_that_is_no_variable_is_an_error():
         (lambda: S.Momentum(momentum=1.0), "momentum=1.0"),
         (lambda: S.Adam(beta2=1.5), "beta2=1.5"),
         (lambda: S.RMSprop(eps=-1e-8), "eps=-1e-08"),
+        (lambda: S.Adam(alpha="0.1"), "learning rate='0.1' is not a number"),
     ],
 )
 def test_numbers_without_meaning_are_errors(make, named):
