@@ -177,6 +177,9 @@ def compile_step(
 ) -> CompiledStep:
     """Compile forward, backward and update of ``loss`` into one program.
 
+    ``step = compile_step(loss, solver)`` once, then ``step.run()`` for each step, after which
+    ``loss.d`` holds its loss.
+
     Parameters
     ----------
     loss
