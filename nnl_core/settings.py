@@ -150,10 +150,10 @@ def open_project(path: Path, overrides: Sequence[str] = ()) -> Project:
         project = find_project(path)
         if project is None:
             raise ConfigurationError(f"{path} has no nnl.toml, and no folder above it")
-    elif path.is_file():
+    elif path.is_file() and path.suffix == ".toml":
         project = _read_file(path)
     else:
-        raise ConfigurationError(f"{path} is neither a folder nor a project file")
+        raise ConfigurationError(f"{path} is neither a folder nor a project file (.toml)")
     return project._replace(table=override(project.table, overrides))
 
 

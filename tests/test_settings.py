@@ -113,3 +113,9 @@ def test_a_file_that_is_no_toml_is_named(tmp_path):
 def test_a_project_that_does_not_exist_is_named(tmp_path):
     with pytest.raises(ConfigurationError, match="nowhere is neither a folder nor"):
         open_project(tmp_path / "nowhere")
+
+
+def test_a_file_of_another_kind_is_no_project_file(tmp_path):
+    (tmp_path / "model.py").write_text("import os")
+    with pytest.raises(ConfigurationError, match=r"model.py is neither a folder nor .*\(.toml\)"):
+        open_project(tmp_path / "model.py")
