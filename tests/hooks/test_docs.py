@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import re
 from pathlib import Path
 
@@ -51,13 +50,6 @@ def test_its_class_is_a_plugin(nnl_manager):
     exec(block, scope)
     entry = nnl_manager.register(scope["WavesPlugin"])
     assert entry.hooks == ("nnl_on_step_end", "nnl_solvers")
-
-
-@pytest.mark.parametrize("page", ["plugins.md", "hooks.md"])
-def test_python_blocks_parse(page):
-    text = (ROOT / "docs" / page).read_text("utf-8")
-    for block in re.findall(r"```python\n(.*?)```", text, re.DOTALL):
-        ast.parse(block if not block.startswith("    ") else f"class Wrapped:\n{block}")
 
 
 @pytest.mark.parametrize("page", ["plugins.md", "hooks.md"])
