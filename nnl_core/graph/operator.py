@@ -135,8 +135,8 @@ class Operator:
     def elementwise(self, expression: str) -> None:
         """Give one C expression in the inputs' and attributes' names, in float arithmetic.
 
-        It becomes native and CUDA code and may be fused with its neighbours. Where no `infer`
-        is attached, shapes broadcast and dtypes promote.
+        Backends that compile C or CUDA make a kernel of it, and any may fuse it with its
+        neighbours. Where no `infer` is attached, shapes broadcast and dtypes promote.
         """
         self.expression = expression
 
