@@ -56,7 +56,8 @@ _selected: list[Backend] = []
 def current_backend() -> Backend:
     """Return the backend in use: the innermost `backend_scope`, else the default.
 
-    The default is the backend of highest priority whose probe gives no reason against it.
+    The default is chosen once: of those whose probe gives no reason against them the one that a
+    plugin selects (`nnl_select_backend`), or else that of highest priority.
     """
     if not _selected:
         set_backend(None)
@@ -64,7 +65,7 @@ def current_backend() -> Backend:
 
 
 def set_backend(name: str | None) -> None:
-    """Make the named backend the default; ``None`` chooses by priority.
+    """Make the named backend the default; ``None`` chooses again, as for `current_backend`.
 
     Raises `BackendError` with the probe's reason where it cannot be used here.
     """
@@ -75,7 +76,7 @@ def set_backend(name: str | None) -> None:
 
 @contextmanager
 def backend_scope(backend: str | Backend) -> Iterator[Backend]:
-    """Use another backend inside a ``with`` block."""
+    """Use another backend inside a ``with`` block; raises `BackendError` as `set_backend` does."""
     from nnl_core.session import current_session
 
     chosen = current_session().backend(backend) if isinstance(backend, str) else backend

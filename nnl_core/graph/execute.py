@@ -108,7 +108,10 @@ def forward(
 def forward_all(
     variables: Sequence[Variable], clear_buffer: bool = False, clear_no_need_grad: bool = False
 ) -> None:
-    """Compute several variables in one pass, what they share only once."""
+    """Compute several variables in one pass, what they share only once.
+
+    The options are those of `Variable.forward`.
+    """
     forward(tuple(variables), clear_buffer, clear_no_need_grad)
 
 

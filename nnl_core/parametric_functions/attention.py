@@ -36,11 +36,11 @@ def multi_head_attention(
 ) -> tuple[Variable, Variable]:
     """Attend from ``query`` (targets, batch, features) to ``key`` and ``value`` (sources, ...).
 
-    Returns the output (targets, batch, out_dim) and the weights (batch, targets, sources).
-    Dimensions that are not given are those of the query (for keys) and of the value. Parameters
-    ``multi_head_attention/q_weight, k_weight, v_weight, out_weight``, the biases ``q_bias`` and so
-    on, and with ``add_attn_bias`` ``attn_bias_k`` and ``attn_bias_v``; ``param_init`` initialises
-    them by these names.
+    Returns the output (targets, batch, out_dim) and the weights (batch * num_heads, targets,
+    sources). Dimensions that are not given are those of the query (for keys) and of the value.
+    Parameters ``multi_head_attention/q_weight, k_weight, v_weight, out_weight``, the biases
+    ``q_bias`` and so on, and with ``add_attn_bias`` ``attn_bias_k`` and ``attn_bias_v``;
+    ``param_init`` initialises them by these names.
     """
     k_size = query.shape[2] if k_embed_dim is None else k_embed_dim
     v_size = value.shape[2] if v_embed_dim is None else v_embed_dim

@@ -52,14 +52,23 @@ class Trainer:
 
     Parameters
     ----------
-    evaluate
-        data sources to evaluate after each epoch, by the name of their metrics
+    solver
+        gets the model's parameters, those that need a gradient
     schedule
         sets the solver's learning rate before each step
+    seed
+        of initial values, the order of the samples, and random functions
     last_batch
         whether a last batch that is shorter than the rest is used (one more program is compiled)
+    evaluate
+        data sources to evaluate after each epoch, by the name of their metrics
+    weight_decay, clip_grad_norm
+        as those of `nnl_core.compile_step`
     folder
         where plugins put files of this run
+
+    Raises `ModelError` where the model does not fit the data or has no loss, `DataError` where
+    there is no batch to train on.
     """
 
     def __init__(
