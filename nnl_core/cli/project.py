@@ -70,8 +70,19 @@ def _workbench(
 
 
 def _session_of(project: Project, session: Session) -> Session:
-    """Return the session itself where it is the project's, else one with the same choices."""
+    """Return the session itself where it is the project's, else one with the same choices.
+
+    A run without a plugin that its project names would be another run: one that failed is an error.
+    """
     if session.project == project:
         session.check()
-        return session
-    return session.for_project(project)
+        own = session
+    else:
+        own = session.for_project(project)
+    manager = own.manager
+    asked = {*manager.selection.named, "nnlfile"}
+    asked -= {entry.name for entry in manager.entries if entry.is_loaded}
+    for entry in manager.entries:
+        if entry.error is not None and entry.name in asked:
+            raise entry.error
+    return own

@@ -70,6 +70,33 @@ def test_a_plugin_of_the_command_line_is_active_in_the_project(project, capsys):
     assert not (project / "runs" / "1" / "metrics.jsonl").exists()
 
 
+def install_broken_plugin(site, name):
+    info = site / f"nnl_{name}-0.3.dist-info"
+    info.mkdir(parents=True)
+    (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: nnl-{name}\nVersion: 0.3\n")
+    (info / "entry_points.txt").write_text(f"[nnl.plugins]\n{name} = not_there:Plugin\n")
+
+
+@pytest.mark.filterwarnings("ignore::nnl_core.errors.PluginWarning")
+def test_a_run_does_not_start_without_a_plugin_that_it_names(
+    project, tmp_path, monkeypatch, capsys
+):
+    install_broken_plugin(tmp_path / "site", "fragile")
+    monkeypatch.syspath_prepend(tmp_path / "site")
+    assert main(["train", str(project)]) == 0
+    assert main(["-p", "fragile", "train", str(project)]) == 1
+    error = last_error(capsys)
+    assert all(part in error for part in ("fragile", "nnl-fragile 0.3", "not_there"))
+    assert not (project / "runs" / "2").exists()
+
+
+@pytest.mark.filterwarnings("ignore::nnl_core.errors.PluginWarning")
+def test_a_run_does_not_start_without_its_project_s_nnlfile(project, capsys):
+    (project / "nnlfile.py").write_text("import no_such_module", "utf-8")
+    assert main(["train", str(project)]) == 1
+    assert "nnlfile" in (error := last_error(capsys)) and "no_such_module" in error
+
+
 INTERRUPTING = """
 import signal
 
