@@ -87,6 +87,9 @@ class CompiledStep:
         self.solver.finish_step()
         return rows
 
+    def __repr__(self) -> str:
+        return f"<CompiledStep of {self.loss!r} and {self.solver!r}>"
+
     def _prepare(self) -> None:
         if self.weight_decay and self.solver.weight_decay_is_fused():
             self.solver.weight_decay(self.weight_decay)
@@ -95,6 +98,8 @@ class CompiledStep:
     def _program(self, kind: str) -> BoundProgram:
         backend = current_backend()
         groups = self.solver.flat_groups
+        if not groups:
+            self._prepare()  # raises, saying why there is nothing to update
         if self._seen != self._situation(backend, groups):
             self._groups = groups
             self._programs = {}

@@ -7,7 +7,7 @@ import pytest
 
 import nnl_core as nnl
 from nnl_core import PF, F, S, Variable
-from nnl_core.errors import GraphError
+from nnl_core.errors import GraphError, SolverError
 
 SOLVERS = [S.Sgd, S.Momentum, S.Nesterov, S.RMSprop, S.Adam, S.AdamW]
 
@@ -153,6 +153,12 @@ def test_a_loss_without_the_solver_s_parameters_is_an_error():
     _, rule = build()
     with pytest.raises(GraphError, match="none of the solver's parameters"):
         nnl.compile_step(F.sum(Variable((3,))), rule).run()
+
+
+def test_a_solver_without_parameters_is_an_error_that_says_so():
+    loss, _ = build()
+    with pytest.raises(SolverError, match="set_parameters"):
+        nnl.compile_step(loss, S.Sgd()).run()
 
 
 def test_memory_is_less_than_all_intermediates():
