@@ -9,7 +9,7 @@ import pytest
 
 import nnl_core as nnl
 from nnl_core import F, Variable
-from nnl_core.errors import GraphError
+from nnl_core.errors import SolverError
 
 
 def leaf(values, dtype=np.float64, need_grad=True):
@@ -144,7 +144,7 @@ def test_parameters_are_frozen_and_thawed_between_steps():
     step.run()
     np.testing.assert_array_equal([w.d, v.d], [[0.25], [1]])
     v.need_grad = False
-    with pytest.raises(GraphError, match="parameters"):
+    with pytest.raises(SolverError, match="parameters needs a gradient"):
         step.run()
 
 
