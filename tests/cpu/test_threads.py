@@ -83,6 +83,17 @@ def test_products_are_those_of_matmul(size):
     assert threads.product(a, b[0]).shape == (size,)
 
 
+@pytest.mark.parametrize(
+    ("size", "told"), [(2, []), (64, [1, 4]), (256, [])], ids=["small", "middling", "large"]
+)
+def test_blas_uses_one_thread_for_products_that_several_only_slow_down(monkeypatch, size, told):
+    """Small ones are BLAS's own business, and large ones worth its threads."""
+    heard = []
+    monkeypatch.setattr(threads, "_openblas", lambda: (lambda: 4, heard.append))
+    threads.product(np.ones((size, size)), np.ones((size, size)))
+    assert heard == told
+
+
 def test_the_number_of_threads_may_be_set_from_outside(monkeypatch):
     monkeypatch.setenv("NNL_NUM_THREADS", "5")
     assert threads.thread_count.__wrapped__() == 5

@@ -427,11 +427,6 @@ def test_gradients_of_broadcast_operands_have_the_operands_shapes():
     np.testing.assert_array_equal(b.g, np.full((4, 1), 6))
 
 
-def test_the_functions_module_is_complete_for_operators():
-    for name in ("add", "sub", "mul", "div", "pow", "neg"):
-        assert hasattr(F, name)
-
-
 @pytest.mark.parametrize(
     "use",
     [
