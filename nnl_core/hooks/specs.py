@@ -336,7 +336,8 @@ class Plugin:
     def nnl_on_graph_compiled(self, event: events.GraphCompiled) -> None:
         """Look at a graph and the program it became.
 
-        Once a compilation (B). Nothing may be changed.
+        Once a compilation by the core (B), not where a plugin compiles or an equal graph was
+        compiled before. Nothing may be changed.
         """
 
     @event("D")
