@@ -268,7 +268,7 @@ def add_effects(
     pairs = tuple(Effect(target, value, moment) for target, value in effects)
     node.effects += pairs
     if modes.auto_forward:
-        values = [effect.value._ready_data().read() for effect in pairs]
+        values = [effect.value._ready_data().read().copy() for effect in pairs]
         for effect, value in zip(pairs, values, strict=True):
             effect.target._data.write(value)
     elif node.input_versions is not None:

@@ -470,7 +470,7 @@ def deconvolution(
     longer = (0,) * count
     if output_padding is not None:
         single = isinstance(output_padding, (int, np.integer))
-        longer = (output_padding,) * count if single else tuple(output_padding)  # type: ignore[arg-type]
+        longer = (output_padding,) * count if single else tuple(output_padding)  # type: ignore[arg-type]  # not an int where it is not single
     limits = [max(s, d) for s, d in zip(options["stride"], options["dilation"], strict=True)]
     if len(longer) != count or any(not 0 <= n < m for n, m in zip(longer, limits, strict=True)):
         raise ShapeError(

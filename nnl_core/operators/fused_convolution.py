@@ -61,7 +61,7 @@ def fused_convolution(
         )
     is_flat = pad is not None and not isinstance(pad, (int, np.integer)) and len(pad) > count
     if is_flat or pad_mode != "constant" or constant_value != 0:
-        width = tuple(pad) if is_flat else tuple(n for pair in pairs(pad, count) for n in pair)  # type: ignore[arg-type]
+        width = tuple(pad) if is_flat else tuple(n for pair in pairs(pad, count) for n in pair)  # type: ignore[arg-type]  # flat ones hold lengths
         if channel_last and not is_flat:
             width += (0, 0)
         x, pad = F.pad(x, width, pad_mode, constant_value), None

@@ -130,3 +130,14 @@ def test_an_assignment_added_to_a_node_that_has_run_takes_place_in_the_next_run(
     gc.collect()
     y.forward()
     assert count.d == 2
+
+
+@pytest.mark.parametrize("dynamic", [False, True], ids=["static", "dynamic"])
+def test_assignments_of_one_call_may_exchange_values(dynamic):
+    a, b = leaf([1.0]), leaf([2.0])
+    with nnl.auto_forward(dynamic):
+        y = leaf([5.0]) * 2
+        add_effects(y, [(a, b), (b, a)])
+        if not dynamic:
+            y.forward()
+    np.testing.assert_array_equal([a.d[0], b.d[0]], [2, 1])
