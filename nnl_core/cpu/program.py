@@ -94,14 +94,11 @@ class NumpyProgram:
             source, target = slots[value], outputs[position]
             if source is target:
                 continue
-            if position in self.graph.updates and self._is_given(value):
+            if position in self.graph.updates and value in self.graph.leaves:
                 source = source.copy()
             moved.append((target, source))
         for target, source in moved:
             np.copyto(target, source)
-
-    def _is_given(self, value: int) -> bool:
-        return value in self.graph.leaves
 
     def _allocate(self) -> Slots:
         plan, specs = self.plan, self.graph.specs

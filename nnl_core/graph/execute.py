@@ -32,6 +32,8 @@ class ForwardPlan(BoundProgram):
     ``"asked"``; persistent variables stay in any case.
     """
 
+    is_usable = True  # what it reads it computes; a backward plan depends on what others left
+
     def __init__(
         self, outputs: Sequence[Variable], backend: Backend, keep: str, *, optimize: bool
     ) -> None:
@@ -55,8 +57,6 @@ class ForwardPlan(BoundProgram):
                 else:
                     self.released.append(storage)
         super().__init__(lower(kept), backend, optimize=optimize)
-
-    is_usable = True
 
     def run(self, observer: Observer | None = None) -> None:
         """Compute, note which writes were read, and release what is not kept."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from nnl_core.graph.operator import Array, Operator
@@ -157,14 +157,6 @@ class Graph:
         end = len(self.instructions)
         last.update((value, end) for value in self.outputs)
         return last
-
-    def flat_instructions(self) -> Iterator[Instruction]:
-        """Yield every instruction, members in place of their group."""
-        for instruction in self.instructions:
-            if instruction.members:
-                yield from instruction.members
-            else:
-                yield instruction
 
     def __str__(self) -> str:
         lines = [f"leaves {self.leaves} constants {sorted(self.constants)}"]
