@@ -74,8 +74,21 @@ def test_every_public_module_says_what_it_is_for():
     ]
 
 
+def length_without_docstrings(path: Path) -> int:
+    """Pages of the reference stand in docstrings, which nobody reads to follow the code."""
+    text = path.read_text("utf-8")
+    documented = (ast.FunctionDef, ast.ClassDef, ast.Module)
+    strings = [
+        node.body[0]
+        for node in ast.walk(ast.parse(text))
+        if isinstance(node, documented) and ast.get_docstring(node) is not None
+    ]
+    within = sum((string.end_lineno or 0) - string.lineno + 1 for string in strings)
+    return len(text.splitlines()) - within
+
+
 def test_no_module_of_the_core_is_too_long_to_read():
-    lengths = {path: len(path.read_text("utf-8").splitlines()) for path in CORE}
+    lengths = {path: length_without_docstrings(path) for path in CORE}
     assert not [
         f"{path.relative_to(ROOT)}: {length} lines"
         for path, length in lengths.items()

@@ -1,0 +1,117 @@
+"""Each function has a page: what it computes, its arguments, its gradient, an example that runs,
+and what it is called elsewhere."""
+
+from __future__ import annotations
+
+import doctest
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import nnl_core as nnl
+from nnl_core import PF, F
+from nnl_core.testing.docstrings import read_page
+
+LIBRARIES = {"nnabla", "PyTorch", "ONNX"}
+NAMES = {"np": np, "nnl": nnl, "F": F, "PF": PF, "S": nnl.S, "Variable": nnl.Variable}
+"""What an example need not import."""
+
+NOT_YET: set[str] = {
+    "nnl_core.operators.activation",
+    "nnl_core.operators.arithmetic",
+    "nnl_core.operators.array",
+    "nnl_core.operators.attention",
+    "nnl_core.operators.clipping",
+    "nnl_core.operators.convolution",
+    "nnl_core.operators.cross_entropy",
+    "nnl_core.operators.diagonal",
+    "nnl_core.operators.einsum",
+    "nnl_core.operators.flat",
+    "nnl_core.operators.fused_convolution",
+    "nnl_core.operators.gathering",
+    "nnl_core.operators.gradient_clipping",
+    "nnl_core.operators.indexing",
+    "nnl_core.operators.joining",
+    "nnl_core.operators.linear",
+    "nnl_core.operators.logical",
+    "nnl_core.operators.loss",
+    "nnl_core.operators.masking",
+    "nnl_core.operators.math",
+    "nnl_core.operators.normalization",
+    "nnl_core.operators.norms",
+    "nnl_core.operators.padding",
+    "nnl_core.operators.pooling",
+    "nnl_core.operators.rectifiers",
+    "nnl_core.operators.reduction",
+    "nnl_core.operators.scan",
+    "nnl_core.operators.scattering",
+    "nnl_core.operators.searching",
+    "nnl_core.operators.softmax",
+    "nnl_core.operators.sorting",
+    "nnl_core.operators.spread",
+    "nnl_core.operators.stochastic",
+    "nnl_core.parametric_functions.activation",
+    "nnl_core.parametric_functions.attention",
+    "nnl_core.parametric_functions.convolution",
+    "nnl_core.parametric_functions.linear",
+    "nnl_core.parametric_functions.normalization",
+}
+"""Modules whose functions have no pages yet."""
+
+
+def home(function: Callable[..., Any]) -> str:
+    """The module that defines a function or an operator."""
+    return getattr(function, "module", function.__module__)
+
+
+def public(namespace: Any) -> dict[str, Callable[..., Any]]:
+    """The functions of ``F`` or ``PF`` that have to have pages."""
+    found = {name: getattr(namespace, name) for name in vars(namespace) if name[0] != "_"}
+    return {
+        name: function
+        for name, function in sorted(found.items())
+        if callable(function) and home(function) not in NOT_YET
+    }
+
+
+FUNCTIONS = [
+    pytest.param(function, id=f"{home(function).removeprefix('nnl_core.')}:{prefix}.{name}")
+    for prefix, namespace in (("F", F), ("PF", PF))
+    for name, function in public(namespace).items()
+]
+each_function = pytest.mark.parametrize("function", FUNCTIONS)
+
+
+@each_function
+def test_every_argument_is_described(function):
+    assert read_page(function).arguments == list(inspect.signature(function).parameters)
+
+
+@each_function
+def test_the_gradient_is_spoken_of(function):
+    assert read_page(function).sections.get("Gradient", "").strip()
+
+
+@each_function
+def test_the_counterparts_are_named_or_their_absence_is_explained(function):
+    elsewhere = read_page(function).elsewhere
+    assert elsewhere.keys() == LIBRARIES
+    assert [library for library, found in elsewhere.items() if not (found.name or found.note)] == []
+
+
+@each_function
+def test_the_example_runs_and_shows_what_it_says(function):
+    page = read_page(function)
+    assert ">>> " in page.sections.get("Examples", ""), "there is no example"
+    shown = page.sections["Examples"]
+    test = doctest.DocTestParser().get_doctest(
+        shown, dict(NAMES), function.__name__, home(function), 0
+    )
+    report: list[str] = []
+    nnl.clear_parameters()
+    nnl.seed(0)
+    doctest.DocTestRunner(optionflags=doctest.NORMALIZE_WHITESPACE).run(test, out=report.append)
+    assert not report, "".join(report)
