@@ -22,6 +22,7 @@ from nnl_core.operators.logical import *
 from nnl_core.operators.loss import *
 from nnl_core.operators.masking import *
 from nnl_core.operators.math import *
+from nnl_core.operators.matrices import *
 from nnl_core.operators.normalization import *
 from nnl_core.operators.norms import *
 from nnl_core.operators.padding import *

@@ -20,10 +20,6 @@ FILES = sorted((Path(__file__).parent / "data").glob("*.npz"))
 NOT_YET = {
     "adaptive_separable_convolution": "special convolutions",
     "affine_grid": "geometry and resampling",
-    "batch_cholesky": "matrix decompositions",
-    "batch_det": "matrix decompositions",
-    "batch_inv": "matrix decompositions",
-    "batch_logdet": "matrix decompositions",
     "binary_connect_affine": "quantization",
     "binary_connect_convolution": "quantization",
     "binary_sigmoid": "quantization",
