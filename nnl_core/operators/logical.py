@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -43,14 +43,6 @@ __all__ = [
     "reset_nan",
     "where",
 ]
-
-Binary: TypeAlias = Callable[[Operand, Operand], Variable]
-
-_TRUTH = (
-    "The result is ``bool``: in arithmetic it counts as 0 and 1 and takes the other operand's "
-    "dtype. No gradient flows through it."
-)
-
 
 # Comparisons and logic ---------------------------------------------------------------------------
 
@@ -94,31 +86,30 @@ def _define_truth(
     return operator
 
 
-def _comparison(
-    name: str, mirrored: str, symbol: str, ufunc: np.ufunc
-) -> tuple[Binary, Callable[..., Variable]]:
-    """Define a comparison and its form with a number; return what users call for both."""
-    text = f"``x0 {symbol} x1``"
-    operator = _define_truth(name, f"{text}, broadcasting.", ufunc, f"x0 {symbol} x1")
-    scalar = _define_truth(
-        f"{name}_scalar", f"``x0 {symbol} val``.", ufunc, f"x0 {symbol} val", _numbers
+class Truths(NamedTuple):
+    """A truth about two arrays, and about an array and a number ``val``."""
+
+    of_arrays: Operator
+    with_number: Operator
+
+
+def _comparison(name: str, symbol: str, ufunc: np.ufunc) -> Truths:
+    """Define a comparison and its form with a number."""
+    return Truths(
+        _define_truth(name, f"``x0 {symbol} x1``, broadcasting.", ufunc, f"x0 {symbol} x1"),
+        _define_truth(
+            f"{name}_scalar", f"``x0 {symbol} val``.", ufunc, f"x0 {symbol} val", _numbers
+        ),
     )
 
-    def compare(x0: Operand, x1: Operand) -> Variable:
-        if is_number(x1):
-            return scalar(x0, val=plain(x1))
-        if is_number(x0):
-            return getattr(F, f"{mirrored}_scalar")(x1, x0)
-        return operator(*same_dtype(x0, x1))
 
-    def compare_scalar(x0: Operand, val: float = 1) -> Variable:
-        return scalar(x0, val=plain(val))
-
-    compare.__name__ = compare.__qualname__ = name
-    compare.__doc__ = f"{text}, broadcasting; either may be a number. {_TRUTH}"
-    compare_scalar.__name__ = compare_scalar.__qualname__ = f"{name}_scalar"
-    compare_scalar.__doc__ = f"``x0 {symbol} val`` for a number ``val``. {_TRUTH}"
-    return compare, compare_scalar
+def _compare(mirrored: str, operators: Truths, x0: Operand, x1: Operand) -> Variable:
+    """Compare; ``mirrored`` names the comparison that holds of ``(x1, x0)`` when this one does."""
+    if is_number(x1):
+        return operators.with_number(x0, val=plain(x1))
+    if is_number(x0):
+        return getattr(F, f"{mirrored}_scalar")(x1, x0)
+    return operators.of_arrays(*same_dtype(x0, x1))
 
 
 def plain(value: Any) -> float:
@@ -126,48 +117,459 @@ def plain(value: Any) -> float:
     return value.item() if isinstance(value, np.generic) else value
 
 
-equal, equal_scalar = _comparison("equal", "equal", "==", np.equal)
-not_equal, not_equal_scalar = _comparison("not_equal", "not_equal", "!=", np.not_equal)
-greater, greater_scalar = _comparison("greater", "less", ">", np.greater)
-greater_equal, greater_equal_scalar = _comparison(
-    "greater_equal", "less_equal", ">=", np.greater_equal
-)
-less, less_scalar = _comparison("less", "greater", "<", np.less)
-less_equal, less_equal_scalar = _comparison("less_equal", "greater_equal", "<=", np.less_equal)
+equal_operators = _comparison("equal", "==", np.equal)
+not_equal_operators = _comparison("not_equal", "!=", np.not_equal)
+greater_operators = _comparison("greater", ">", np.greater)
+greater_equal_operators = _comparison("greater_equal", ">=", np.greater_equal)
+less_operators = _comparison("less", "<", np.less)
+less_equal_operators = _comparison("less_equal", "<=", np.less_equal)
 
 
-def _logic(
-    name: str, word: str, ufunc: np.ufunc, expression: str
-) -> tuple[Binary, Callable[..., Variable]]:
-    """Define a logical operation and its form with a number; return what users call for both."""
-    text = f"``x0 {word} x1``, where all but 0 is true"
-    operator = _define_truth(name, f"{text}, broadcasting.", ufunc, expression)
-    scalar = _define_truth(
-        f"{name}_scalar",
-        f"``x0 {word} val``, where all but 0 is true.",
-        ufunc,
-        expression.replace("x1", "val"),
-        _numbers,
+def equal(x0: Operand, x1: Operand) -> Variable:
+    """Tell where ``x0`` is equal to ``x1``: ``x0 == x1``.
+
+    The result is ``bool``, which in arithmetic counts as 0 and 1. NaN compares as false.
+
+    Args:
+        x0: any shape and dtype, or a number.
+        x1: the same, broadcast with ``x0``.
+
+    Gradient:
+        None: truths have no slope.
+
+    Examples:
+        >>> F.equal(np.array([1, 2, 3]), np.array([2, 2, 2])).d
+        array([False,  True, False])
+
+    Elsewhere:
+        - nnabla: `equal`, as numbers
+        - PyTorch: `torch.eq`
+        - ONNX: `Equal`
+    """
+    return _compare("equal", equal_operators, x0, x1)
+
+
+def equal_scalar(x0: Operand, val: float = 1) -> Variable:
+    """Tell where ``x0`` is equal to a number: ``x0 == val``.
+
+    The result is ``bool``, which in arithmetic counts as 0 and 1. NaN compares as false.
+
+    Args:
+        x0: any shape and dtype.
+        val: the number, which does not widen the dtype of ``x0``.
+
+    Gradient:
+        None: truths have no slope.
+
+    Examples:
+        >>> F.equal_scalar(np.array([1, 2, 3]), 2).d
+        array([False,  True, False])
+
+    Elsewhere:
+        - nnabla: `equal_scalar`, as numbers
+        - PyTorch: `torch.eq`
+        - ONNX: `Equal`, the number as a constant
+    """
+    return equal_operators.with_number(x0, val=plain(val))
+
+
+def not_equal(x0: Operand, x1: Operand) -> Variable:
+    """Tell where ``x0`` is not equal to ``x1``: ``x0 != x1``.
+
+    The result is ``bool``, which in arithmetic counts as 0 and 1. NaN differs from everything.
+
+    Args:
+        x0: any shape and dtype, or a number.
+        x1: the same, broadcast with ``x0``.
+
+    Gradient:
+        None: truths have no slope.
+
+    Examples:
+        >>> F.not_equal(np.array([1, 2, 3]), np.array([2, 2, 2])).d
+        array([ True, False,  True])
+
+    Elsewhere:
+        - nnabla: `not_equal`, as numbers
+        - PyTorch: `torch.ne`
+        - ONNX: none, `Not` of `Equal`
+    """
+    return _compare("not_equal", not_equal_operators, x0, x1)
+
+
+def not_equal_scalar(x0: Operand, val: float = 1) -> Variable:
+    """Tell where ``x0`` is not equal to a number: ``x0 != val``.
+
+    The result is ``bool``, which in arithmetic counts as 0 and 1. NaN differs from everything.
+
+    Args:
+        x0: any shape and dtype.
+        val: the number, which does not widen the dtype of ``x0``.
+
+    Gradient:
+        None: truths have no slope.
+
+    Examples:
+        >>> F.not_equal_scalar(np.array([1, 2, 3]), 2).d
+        array([ True, False,  True])
+
+    Elsewhere:
+        - nnabla: `not_equal_scalar`, as numbers
+        - PyTorch: `torch.ne`
+        - ONNX: none, `Not` of `Equal`, the number as a constant
+    """
+    return not_equal_operators.with_number(x0, val=plain(val))
+
+
+def greater(x0: Operand, x1: Operand) -> Variable:
+    """Tell where ``x0`` is greater than ``x1``: ``x0 > x1``.
+
+    The result is ``bool``, which in arithmetic counts as 0 and 1. NaN compares as false.
+
+    Args:
+        x0: any shape and dtype, or a number.
+        x1: the same, broadcast with ``x0``.
+
+    Gradient:
+        None: truths have no slope.
+
+    Examples:
+        >>> F.greater(np.array([1, 2, 3]), np.array([2, 2, 2])).d
+        array([False, False,  True])
+
+    Elsewhere:
+        - nnabla: `greater`, as numbers
+        - PyTorch: `torch.gt`
+        - ONNX: `Greater`
+    """
+    return _compare("less", greater_operators, x0, x1)
+
+
+def greater_scalar(x0: Operand, val: float = 1) -> Variable:
+    """Tell where ``x0`` is greater than a number: ``x0 > val``.
+
+    The result is ``bool``, which in arithmetic counts as 0 and 1. NaN compares as false.
+
+    Args:
+        x0: any shape and dtype.
+        val: the number, which does not widen the dtype of ``x0``.
+
+    Gradient:
+        None: truths have no slope.
+
+    Examples:
+        >>> F.greater_scalar(np.array([1, 2, 3]), 2).d
+        array([False, False,  True])
+
+    Elsewhere:
+        - nnabla: `greater_scalar`, as numbers
+        - PyTorch: `torch.gt`
+        - ONNX: `Greater`, the number as a constant
+    """
+    return greater_operators.with_number(x0, val=plain(val))
+
+
+def greater_equal(x0: Operand, x1: Operand) -> Variable:
+    """Tell where ``x0`` is greater than or equal to ``x1``: ``x0 >= x1``.
+
+    The result is ``bool``, which in arithmetic counts as 0 and 1. NaN compares as false.
+
+    Args:
+        x0: any shape and dtype, or a number.
+        x1: the same, broadcast with ``x0``.
+
+    Gradient:
+        None: truths have no slope.
+
+    Examples:
+        >>> F.greater_equal(np.array([1, 2, 3]), np.array([2, 2, 2])).d
+        array([False,  True,  True])
+
+    Elsewhere:
+        - nnabla: `greater_equal`, as numbers
+        - PyTorch: `torch.ge`
+        - ONNX: `GreaterOrEqual`
+    """
+    return _compare("less_equal", greater_equal_operators, x0, x1)
+
+
+def greater_equal_scalar(x0: Operand, val: float = 1) -> Variable:
+    """Tell where ``x0`` is greater than or equal to a number: ``x0 >= val``.
+
+    The result is ``bool``, which in arithmetic counts as 0 and 1. NaN compares as false.
+
+    Args:
+        x0: any shape and dtype.
+        val: the number, which does not widen the dtype of ``x0``.
+
+    Gradient:
+        None: truths have no slope.
+
+    Examples:
+        >>> F.greater_equal_scalar(np.array([1, 2, 3]), 2).d
+        array([False,  True,  True])
+
+    Elsewhere:
+        - nnabla: `greater_equal_scalar`, as numbers
+        - PyTorch: `torch.ge`
+        - ONNX: `GreaterOrEqual`, the number as a constant
+    """
+    return greater_equal_operators.with_number(x0, val=plain(val))
+
+
+def less(x0: Operand, x1: Operand) -> Variable:
+    """Tell where ``x0`` is less than ``x1``: ``x0 < x1``.
+
+    The result is ``bool``, which in arithmetic counts as 0 and 1. NaN compares as false.
+
+    Args:
+        x0: any shape and dtype, or a number.
+        x1: the same, broadcast with ``x0``.
+
+    Gradient:
+        None: truths have no slope.
+
+    Examples:
+        >>> F.less(np.array([1, 2, 3]), np.array([2, 2, 2])).d
+        array([ True, False, False])
+
+    Elsewhere:
+        - nnabla: `less`, as numbers
+        - PyTorch: `torch.lt`
+        - ONNX: `Less`
+    """
+    return _compare("greater", less_operators, x0, x1)
+
+
+def less_scalar(x0: Operand, val: float = 1) -> Variable:
+    """Tell where ``x0`` is less than a number: ``x0 < val``.
+
+    The result is ``bool``, which in arithmetic counts as 0 and 1. NaN compares as false.
+
+    Args:
+        x0: any shape and dtype.
+        val: the number, which does not widen the dtype of ``x0``.
+
+    Gradient:
+        None: truths have no slope.
+
+    Examples:
+        >>> F.less_scalar(np.array([1, 2, 3]), 2).d
+        array([ True, False, False])
+
+    Elsewhere:
+        - nnabla: `less_scalar`, as numbers
+        - PyTorch: `torch.lt`
+        - ONNX: `Less`, the number as a constant
+    """
+    return less_operators.with_number(x0, val=plain(val))
+
+
+def less_equal(x0: Operand, x1: Operand) -> Variable:
+    """Tell where ``x0`` is less than or equal to ``x1``: ``x0 <= x1``.
+
+    The result is ``bool``, which in arithmetic counts as 0 and 1. NaN compares as false.
+
+    Args:
+        x0: any shape and dtype, or a number.
+        x1: the same, broadcast with ``x0``.
+
+    Gradient:
+        None: truths have no slope.
+
+    Examples:
+        >>> F.less_equal(np.array([1, 2, 3]), np.array([2, 2, 2])).d
+        array([ True,  True, False])
+
+    Elsewhere:
+        - nnabla: `less_equal`, as numbers
+        - PyTorch: `torch.le`
+        - ONNX: `LessOrEqual`
+    """
+    return _compare("greater_equal", less_equal_operators, x0, x1)
+
+
+def less_equal_scalar(x0: Operand, val: float = 1) -> Variable:
+    """Tell where ``x0`` is less than or equal to a number: ``x0 <= val``.
+
+    The result is ``bool``, which in arithmetic counts as 0 and 1. NaN compares as false.
+
+    Args:
+        x0: any shape and dtype.
+        val: the number, which does not widen the dtype of ``x0``.
+
+    Gradient:
+        None: truths have no slope.
+
+    Examples:
+        >>> F.less_equal_scalar(np.array([1, 2, 3]), 2).d
+        array([ True,  True, False])
+
+    Elsewhere:
+        - nnabla: `less_equal_scalar`, as numbers
+        - PyTorch: `torch.le`
+        - ONNX: `LessOrEqual`, the number as a constant
+    """
+    return less_equal_operators.with_number(x0, val=plain(val))
+
+
+def _logic(name: str, word: str, ufunc: np.ufunc, expression: str) -> Truths:
+    """Define a logical operation and its form with a number."""
+    text = "where all but 0 is true"
+    single = expression.replace("x1", "val")
+    return Truths(
+        _define_truth(name, f"``x0 {word} x1``, {text}, broadcasting.", ufunc, expression),
+        _define_truth(f"{name}_scalar", f"``x0 {word} val``, {text}.", ufunc, single, _numbers),
     )
 
-    def combine(x0: Operand, x1: Operand) -> Variable:
-        return operator(*same_dtype(x0, x1))
 
-    def combine_scalar(x0: Operand, val: float) -> Variable:
-        return scalar(x0, val=plain(val))
-
-    combine.__name__ = combine.__qualname__ = name
-    combine.__doc__ = f"{text}, broadcasting. {_TRUTH}"
-    combine_scalar.__name__ = combine_scalar.__qualname__ = f"{name}_scalar"
-    combine_scalar.__doc__ = f"``x0 {word} val`` for a number ``val``. {_TRUTH}"
-    return combine, combine_scalar
+logical_and_operators = _logic("logical_and", "and", np.logical_and, "x0 != 0 && x1 != 0")
+logical_or_operators = _logic("logical_or", "or", np.logical_or, "x0 != 0 || x1 != 0")
+logical_xor_operators = _logic("logical_xor", "xor", np.logical_xor, "(x0 != 0) != (x1 != 0)")
 
 
-logical_and, logical_and_scalar = _logic("logical_and", "and", np.logical_and, "x0 != 0 && x1 != 0")
-logical_or, logical_or_scalar = _logic("logical_or", "or", np.logical_or, "x0 != 0 || x1 != 0")
-logical_xor, logical_xor_scalar = _logic(
-    "logical_xor", "xor", np.logical_xor, "(x0 != 0) != (x1 != 0)"
-)
+def logical_and(x0: Operand, x1: Operand) -> Variable:
+    """Tell where ``x0`` and ``x1`` are both true; all but 0 is true.
+
+    The result is ``bool``, which in arithmetic counts as 0 and 1. NaN is true.
+
+    Args:
+        x0: any shape and dtype.
+        x1: the same, broadcast with ``x0``.
+
+    Gradient:
+        None: truths have no slope.
+
+    Examples:
+        >>> F.logical_and(np.array([0, 1]), np.array([1, 1])).d
+        array([False,  True])
+
+    Elsewhere:
+        - nnabla: `logical_and`, as numbers
+        - PyTorch: `torch.logical_and`
+        - ONNX: `And`, of booleans
+    """
+    return logical_and_operators.of_arrays(*same_dtype(x0, x1))
+
+
+def logical_and_scalar(x0: Operand, val: float) -> Variable:
+    """Tell where ``x0`` and ``val`` are both true; all but 0 is true.
+
+    The result is ``bool``, which in arithmetic counts as 0 and 1. NaN is true.
+
+    Args:
+        x0: any shape and dtype.
+        val: the number, which does not widen the dtype of ``x0``.
+
+    Gradient:
+        None: truths have no slope.
+
+    Examples:
+        >>> F.logical_and_scalar(np.array([0, 1]), 1).d
+        array([False,  True])
+
+    Elsewhere:
+        - nnabla: `logical_and_scalar`, as numbers
+        - PyTorch: `torch.logical_and`
+        - ONNX: `And`, of booleans, the number as a constant
+    """
+    return logical_and_operators.with_number(x0, val=plain(val))
+
+
+def logical_or(x0: Operand, x1: Operand) -> Variable:
+    """Tell where ``x0`` or ``x1`` or both are true; all but 0 is true.
+
+    The result is ``bool``, which in arithmetic counts as 0 and 1. NaN is true.
+
+    Args:
+        x0: any shape and dtype.
+        x1: the same, broadcast with ``x0``.
+
+    Gradient:
+        None: truths have no slope.
+
+    Examples:
+        >>> F.logical_or(np.array([0, 1]), np.array([1, 1])).d
+        array([ True,  True])
+
+    Elsewhere:
+        - nnabla: `logical_or`, as numbers
+        - PyTorch: `torch.logical_or`
+        - ONNX: `Or`, of booleans
+    """
+    return logical_or_operators.of_arrays(*same_dtype(x0, x1))
+
+
+def logical_or_scalar(x0: Operand, val: float) -> Variable:
+    """Tell where ``x0`` or ``val`` or both are true; all but 0 is true.
+
+    The result is ``bool``, which in arithmetic counts as 0 and 1. NaN is true.
+
+    Args:
+        x0: any shape and dtype.
+        val: the number, which does not widen the dtype of ``x0``.
+
+    Gradient:
+        None: truths have no slope.
+
+    Examples:
+        >>> F.logical_or_scalar(np.array([0, 1]), 1).d
+        array([ True,  True])
+
+    Elsewhere:
+        - nnabla: `logical_or_scalar`, as numbers
+        - PyTorch: `torch.logical_or`
+        - ONNX: `Or`, of booleans, the number as a constant
+    """
+    return logical_or_operators.with_number(x0, val=plain(val))
+
+
+def logical_xor(x0: Operand, x1: Operand) -> Variable:
+    """Tell where one of ``x0`` and ``x1`` is true and the other is not; all but 0 is true.
+
+    The result is ``bool``, which in arithmetic counts as 0 and 1. NaN is true.
+
+    Args:
+        x0: any shape and dtype.
+        x1: the same, broadcast with ``x0``.
+
+    Gradient:
+        None: truths have no slope.
+
+    Examples:
+        >>> F.logical_xor(np.array([0, 1]), np.array([1, 1])).d
+        array([ True, False])
+
+    Elsewhere:
+        - nnabla: `logical_xor`, as numbers
+        - PyTorch: `torch.logical_xor`
+        - ONNX: `Xor`, of booleans
+    """
+    return logical_xor_operators.of_arrays(*same_dtype(x0, x1))
+
+
+def logical_xor_scalar(x0: Operand, val: float) -> Variable:
+    """Tell where one of ``x0`` and ``val`` is true and the other is not; all but 0 is true.
+
+    The result is ``bool``, which in arithmetic counts as 0 and 1. NaN is true.
+
+    Args:
+        x0: any shape and dtype.
+        val: the number, which does not widen the dtype of ``x0``.
+
+    Gradient:
+        None: truths have no slope.
+
+    Examples:
+        >>> F.logical_xor_scalar(np.array([0, 1]), 1).d
+        array([ True, False])
+
+    Elsewhere:
+        - nnabla: `logical_xor_scalar`, as numbers
+        - PyTorch: `torch.logical_xor`
+        - ONNX: `Xor`, of booleans, the number as a constant
+    """
+    return logical_xor_operators.with_number(x0, val=plain(val))
 
 
 def _define_test(name: str, text: str, ufunc: np.ufunc, expression: str) -> Operator:
@@ -198,17 +600,65 @@ isinf_operator = _define_test("isinf", "Whether an element is infinite.", np.isi
 
 
 def logical_not(x0: Operand) -> Variable:
-    """``not x0``: true where ``x0`` is 0. The result is ``bool``; no gradient flows through it."""
+    """Tell where ``x0`` is 0, as ``bool``.
+
+    Args:
+        x0: any shape and dtype.
+
+    Gradient:
+        None: truths have no slope.
+
+    Examples:
+        >>> F.logical_not(np.array([0, 3])).d
+        array([ True, False])
+
+    Elsewhere:
+        - nnabla: `logical_not`, as numbers
+        - PyTorch: `torch.logical_not`
+        - ONNX: `Not`, of booleans
+    """
     return logical_not_operator(x0)
 
 
 def isnan(x0: Operand) -> Variable:
-    """Whether each element is NaN. The result is ``bool``; no gradient flows through it."""
+    """Tell where an element is NaN, as ``bool``.
+
+    Args:
+        x0: any shape and dtype.
+
+    Gradient:
+        None: truths have no slope.
+
+    Examples:
+        >>> F.isnan(np.array([1.0, np.nan])).d
+        array([False,  True])
+
+    Elsewhere:
+        - nnabla: `isnan`, as numbers
+        - PyTorch: `torch.isnan`
+        - ONNX: `IsNaN`
+    """
     return isnan_operator(x0)
 
 
 def isinf(x0: Operand) -> Variable:
-    """Whether each element is infinite. The result is ``bool``; no gradient flows through it."""
+    """Tell where an element is infinite, of either sign, as ``bool``.
+
+    Args:
+        x0: any shape and dtype.
+
+    Gradient:
+        None: truths have no slope.
+
+    Examples:
+        >>> F.isinf(np.array([1.0, -np.inf])).d
+        array([False,  True])
+
+    Elsewhere:
+        - nnabla: `isinf`, as numbers
+        - PyTorch: `torch.isinf`
+        - ONNX: `IsInf`
+    """
     return isinf_operator(x0)
 
 
@@ -253,11 +703,27 @@ def where_samples(rng: np.random.Generator) -> Iterator[Sample]:
 
 
 def where(condition: Operand, x_true: Operand, x_false: Operand) -> Variable:
-    """``x_true`` where ``condition`` is not 0, else ``x_false``.
+    """Choose ``x_true`` where ``condition`` is not 0, else ``x_false``.
 
     Where the shape of ``condition`` is that of the leading axes of the values, it selects whole
-    sub-arrays; otherwise all three broadcast. Either value may be a number, which takes the other's
-    dtype. The branch that is not selected gets gradient 0.
+    sub-arrays; otherwise all three broadcast. A number takes the dtype of the other value.
+
+    Args:
+        condition: any dtype; 0 is false.
+        x_true: values for where it is true.
+        x_false: values for where it is false.
+
+    Gradient:
+        Goes where the value came from. The branch that is not selected gets 0, whatever it holds.
+
+    Examples:
+        >>> F.where(np.array([True, False]), np.array([1.0, 2.0]), np.array([-1.0, -2.0])).d
+        array([ 1., -2.])
+
+    Elsewhere:
+        - nnabla: `where`
+        - PyTorch: `torch.where`, broadcasting trailing axes only
+        - ONNX: `Where`, broadcasting trailing axes only
     """
     chosen = condition if isinstance(condition, Variable) else Variable.constant(condition)
     if is_number(x_true) and not is_number(x_false):
@@ -330,9 +796,23 @@ minimum2_operator, minimum_scalar_operator = _define_choice("minimum", np.minimu
 
 
 def maximum2(x0: Operand, x1: Operand) -> Variable:
-    """The greater of two elements, broadcasting; NaN where either is; either may be a number.
+    """Take the greater of two elements; NaN where either is.
 
-    Where they are equal the whole gradient goes to ``x1``.
+    Args:
+        x0: any shape, or a number.
+        x1: the same, broadcast with ``x0``.
+
+    Gradient:
+        Goes to the operand that was taken, all of it to ``x1`` where they are equal.
+
+    Examples:
+        >>> F.maximum2(np.array([3.0, 4.0]), np.array([2.0, 5.0])).d
+        array([3., 5.])
+
+    Elsewhere:
+        - nnabla: `maximum2`
+        - PyTorch: `torch.maximum`, halves the gradient of equal ones
+        - ONNX: `Max`
     """
     if is_number(x1):
         return maximum_scalar(x0, x1)
@@ -342,9 +822,23 @@ def maximum2(x0: Operand, x1: Operand) -> Variable:
 
 
 def minimum2(x0: Operand, x1: Operand) -> Variable:
-    """The smaller of two elements, broadcasting; NaN where either is; either may be a number.
+    """Take the smaller of two elements; NaN where either is.
 
-    Where they are equal the whole gradient goes to ``x1``.
+    Args:
+        x0: any shape, or a number.
+        x1: the same, broadcast with ``x0``.
+
+    Gradient:
+        Goes to the operand that was taken, all of it to ``x1`` where they are equal.
+
+    Examples:
+        >>> F.minimum2(np.array([3.0, 4.0]), np.array([2.0, 5.0])).d
+        array([2., 4.])
+
+    Elsewhere:
+        - nnabla: `minimum2`
+        - PyTorch: `torch.minimum`, halves the gradient of equal ones
+        - ONNX: `Min`
     """
     if is_number(x1):
         return minimum_scalar(x0, x1)
@@ -354,12 +848,46 @@ def minimum2(x0: Operand, x1: Operand) -> Variable:
 
 
 def maximum_scalar(x: Operand, val: float = 1.0) -> Variable:
-    """The greater of each element and a number; NaN stays NaN. No gradient where they are equal."""
+    """Take the greater of each element and a number; NaN stays NaN.
+
+    Args:
+        x: any shape.
+        val: the number, which does not widen the dtype of ``x``.
+
+    Gradient:
+        1 where the element was taken, 0 elsewhere, and where the two are equal.
+
+    Examples:
+        >>> F.maximum_scalar(np.array([1.0, 4.0]), 3.0).d
+        array([3., 4.])
+
+    Elsewhere:
+        - nnabla: `maximum_scalar`
+        - PyTorch: `torch.clamp` with `min`
+        - ONNX: `Max`, the number as a constant
+    """
     return maximum_scalar_operator(x, val=plain(val))
 
 
 def minimum_scalar(x: Operand, val: float = 1.0) -> Variable:
-    """The smaller of each element and a number; NaN stays NaN. No gradient where they are equal."""
+    """Take the smaller of each element and a number; NaN stays NaN.
+
+    Args:
+        x: any shape.
+        val: the number, which does not widen the dtype of ``x``.
+
+    Gradient:
+        1 where the element was taken, 0 elsewhere, and where the two are equal.
+
+    Examples:
+        >>> F.minimum_scalar(np.array([1.0, 4.0]), 3.0).d
+        array([1., 3.])
+
+    Elsewhere:
+        - nnabla: `minimum_scalar`
+        - PyTorch: `torch.clamp` with `max`
+        - ONNX: `Min`, the number as a constant
+    """
     return minimum_scalar_operator(x, val=plain(val))
 
 
@@ -396,10 +924,44 @@ reset_inf_operator = _define_reset("reset_inf", np.isinf, "isinf")
 
 
 def reset_nan(x0: Operand, val: float = 0) -> Variable:
-    """Replace NaN by a number; the gradient is 0 there."""
+    """Replace NaN by a number.
+
+    Args:
+        x0: any shape.
+        val: the number.
+
+    Gradient:
+        1, but 0 where an element was replaced.
+
+    Examples:
+        >>> F.reset_nan(np.array([1.0, np.nan]), 5.0).d
+        array([1., 5.])
+
+    Elsewhere:
+        - nnabla: `reset_nan`
+        - PyTorch: `torch.nan_to_num`, replaces both
+        - ONNX: none, `Where` of `IsNaN`
+    """
     return reset_nan_operator(x0, val=plain(val))
 
 
 def reset_inf(x0: Operand, val: float = 0) -> Variable:
-    """Replace infinities by a number; the gradient is 0 there."""
+    """Replace infinities by a number.
+
+    Args:
+        x0: any shape.
+        val: the number.
+
+    Gradient:
+        1, but 0 where an element was replaced.
+
+    Examples:
+        >>> F.reset_inf(np.array([1.0, -np.inf]), 5.0).d
+        array([1., 5.])
+
+    Elsewhere:
+        - nnabla: `reset_inf`
+        - PyTorch: `torch.nan_to_num`, replaces NaN, too
+        - ONNX: none, `Where` of `IsInf`
+    """
     return reset_inf_operator(x0, val=plain(val))

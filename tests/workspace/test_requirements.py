@@ -97,7 +97,8 @@ def test_continuous_integration_runs_the_commands_of_the_readme(tmp_path):
     (tmp_path / "README.md").write_text(f"# x\n\n```sh\n{readme}\n```\n")
     log = tmp_path / "log"
     tools = tmp_path / "bin"
-    stand_ins = [tmp_path / ".venv" / "bin" / name for name in ("pip", "pytest", "ruff", "mypy")]
+    binaries = ("pip", "pytest", "ruff", "mypy", "mkdocs")
+    stand_ins = [tmp_path / ".venv" / "bin" / name for name in binaries]
     for path in (tools / "python3", *stand_ins):
         path.parent.mkdir(parents=True, exist_ok=True)
         failure = path.name == "ruff"
@@ -119,6 +120,7 @@ def test_continuous_integration_runs_the_commands_of_the_readme(tmp_path):
         "ruff check",
         "ruff format --check",
         "mypy ",
+        "mkdocs build --quiet",
     ]
     assert done.returncode == 1
 
