@@ -6,6 +6,7 @@ from nnl_core.operators.activation import *
 from nnl_core.operators.arithmetic import *
 from nnl_core.operators.array import *
 from nnl_core.operators.attention import *
+from nnl_core.operators.augmentation import *
 from nnl_core.operators.clipping import *
 from nnl_core.operators.convolution import *
 from nnl_core.operators.cross_entropy import *
@@ -32,7 +33,9 @@ from nnl_core.operators.reduction import *
 from nnl_core.operators.scan import *
 from nnl_core.operators.scattering import *
 from nnl_core.operators.searching import *
+from nnl_core.operators.signal import *
 from nnl_core.operators.softmax import *
 from nnl_core.operators.sorting import *
 from nnl_core.operators.spread import *
 from nnl_core.operators.stochastic import *
+from nnl_core.operators.unfolding import *

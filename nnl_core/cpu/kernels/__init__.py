@@ -22,6 +22,7 @@ from nnl_core.cpu.kernels import (
     reduction,
     softmax,
     stochastic,
+    unfolding,
 )
 
 __all__ = [
@@ -41,4 +42,5 @@ __all__ = [
     "reduction",
     "softmax",
     "stochastic",
+    "unfolding",
 ]
