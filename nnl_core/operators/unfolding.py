@@ -96,7 +96,8 @@ def fold_operator(
             slice(start, start + (m - 1) * s + 1, s)
             for start, m, s in zip(first, places, stride, strict=True)
         )
-        total[where] += windows[(slice(None), slice(None), *tap)]
+        at: Any = (slice(None), slice(None), *tap)
+        total[where] += windows[at]
     inside = trailing(slice(before, before + n) for n, (before, _) in zip(size, pad, strict=True))
     return np.array(total[inside], x.dtype, order="C")
 

@@ -27,7 +27,6 @@ NOT_YET = {
     "binary_weight_affine": "quantization",
     "binary_weight_convolution": "quantization",
     "bit_shift": "integer arithmetic",
-    "deformable_convolution": "special convolutions",
     "dequantize_linear": "quantization",
     "fixed_point_quantize": "quantization",
     "gru": "recurrent layers",
