@@ -184,7 +184,7 @@ def embed(x0: Operand, w: Operand) -> Variable:
 
 
 @defop("nnl::gather_elements", save=("indices",))
-def gather_elements(x: Array, indices: Array, *, axis: int) -> Array:
+def gather_elements_operator(x: Array, indices: Array, *, axis: int) -> Array:
     """Take single elements: ``y[i, j] = x[indices[i, j], j]`` with ``axis`` 0.
 
     ``indices`` may be shorter than ``x`` along the other axes.
@@ -197,26 +197,58 @@ def gather_elements(x: Array, indices: Array, *, axis: int) -> Array:
     return np.take_along_axis(x[region], positions, at)
 
 
-@gather_elements.infer
+@gather_elements_operator.infer
 def gather_elements_infer(x: Spec, indices: Spec, *, axis: int) -> Spec:
     """The shape of ``indices``."""
     _check_region(indices, x, axis)
     return x.with_shape(indices.shape)
 
 
-@gather_elements.vjp
+@gather_elements_operator.vjp
 def gather_elements_vjp(g: Any, y: Any, x: Any, indices: Any, *, axis: int) -> tuple[Any, ...]:
     """Sum the gradients of each element."""
     zeros = Variable.constant(np.zeros((), x.dtype))
     return scatter_add(F.broadcast(zeros, x.shape), indices, g, axis), None
 
 
-@gather_elements.samples
+@gather_elements_operator.samples
 def gather_elements_samples(rng: np.random.Generator) -> Iterator[Sample]:
     """Each axis, a smaller region, repetitions, empty."""
     yield Sample(rng.normal(size=(3, 4)), rng.integers(0, 3, size=(5, 4)), axis=0)
     yield Sample(rng.normal(size=(3, 4)), rng.integers(0, 4, size=(2, 6)), axis=-1)
     yield Sample(rng.normal(size=(3, 4)), np.zeros((0, 4), np.int64), axis=0)
+
+
+def gather_elements(x: Operand, indices: Operand, axis: int = 0) -> Variable:
+    """Take single elements along an axis: ``y[i, j] = x[indices[i, j], j]`` with ``axis`` 0.
+
+    The positions are whole numbers from 0 on, of any dtype; they may repeat.
+
+    Args:
+        x: any shape but ``()``.
+        indices: as many axes as ``x``; it may be shorter along those other than ``axis``.
+        axis: where to take from.
+
+    Returns:
+        The shape of ``indices``, the dtype of ``x``.
+
+    Raises:
+        ShapeError: ``indices`` is longer than ``x`` along another axis, or has other axes.
+        OperatorError: when run, a position is negative, too large, or no whole number.
+
+    Gradient:
+        Added up where positions repeat, 0 where nothing was taken; ``indices`` have none.
+
+    Examples:
+        >>> F.gather_elements(np.array([[1.0, 2.0], [3.0, 4.0]]), np.array([[1, 0]])).d
+        array([[3., 2.]])
+
+    Elsewhere:
+        - nnabla: none, `gather_nd` with positions along all axes
+        - PyTorch: `torch.gather`
+        - ONNX: `GatherElements`, where negative positions count from the end
+    """
+    return gather_elements_operator(x, to_variable(indices), axis=int(axis))
 
 
 @defop("nnl::scatter_add", save=("indices",))
@@ -250,7 +282,7 @@ def scatter_add_vjp(
     g: Any, y: Any, x0: Any, indices: Any, x1: Any, *, axis: int
 ) -> tuple[Any, ...]:
     """The gradient itself, and its elements at the positions."""
-    taken = gather_elements(g, indices, axis=axis)
+    taken = gather_elements_operator(g, indices, axis=axis)
     missing = [m - n for n, m in zip(taken.shape, x1.shape, strict=True)]
     if any(missing):
         taken = F.pad(taken, [width for length in missing for width in (0, length)])
