@@ -18,6 +18,7 @@ from nnl_core.operators.fused_convolution import *
 from nnl_core.operators.gathering import *
 from nnl_core.operators.gradient_clipping import *
 from nnl_core.operators.indexing import *
+from nnl_core.operators.integers import *
 from nnl_core.operators.joining import *
 from nnl_core.operators.linear import *
 from nnl_core.operators.logical import *
@@ -29,6 +30,7 @@ from nnl_core.operators.normalization import *
 from nnl_core.operators.norms import *
 from nnl_core.operators.padding import *
 from nnl_core.operators.pooling import *
+from nnl_core.operators.quantization import *
 from nnl_core.operators.rectifiers import *
 from nnl_core.operators.reduction import *
 from nnl_core.operators.scan import *
