@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 
+from nnl_core.cpu.calls import select_call
 from nnl_core.cpu.program import NumpyProgram
 from nnl_core.errors import NnlError, OperatorError
 from nnl_core.graph.ir import Graph
-from nnl_core.graph.kernels import select_kernel
 from nnl_core.graph.operator import Array, Operator
 from nnl_core.graph.spec import Spec
 
@@ -50,15 +50,12 @@ class NumpyBackend:
         outputs: Sequence[Spec],
     ) -> tuple[Array, ...]:
         """Run one operator now."""
-        kernel = select_kernel(operator, "numpy", inputs, attributes)
+        call = select_call(operator, inputs, attributes)
         try:
             with np.errstate(all="ignore"):
-                if kernel is None:
-                    result = operator.reference(*inputs, **attributes)
-                else:
-                    result = kernel(*inputs, out=None, **attributes)
-                    if operator.view:
-                        result = np.array(result, order="C")  # a value of its own, not a view
+                result = call(*inputs, out=None, **attributes)
+                if operator.view:
+                    result = np.array(result, order="C")  # a value of its own, not a view
         except NnlError:
             raise
         except Exception as error:

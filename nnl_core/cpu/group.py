@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from nnl_core.cpu.calls import select_call
 from nnl_core.graph.ir import ABSENT, Instruction
-from nnl_core.graph.kernels import select_kernel
 from nnl_core.graph.spec import Spec
 
 BLOCK = 1 << 15  # elements of a block: a few float32 operands fit a 2 MiB second-level cache
@@ -72,16 +72,7 @@ def _call(member: Instruction, specs: list[Spec]) -> Callable[[Slots], None]:
     assert operator is not None
     inputs, output, attributes = member.inputs, member.outputs[0], member.attributes
     given = [None if v == ABSENT else specs[v] for v in inputs]
-    kernel = select_kernel(operator, "numpy", given, attributes)
-    if kernel is None:
-        reference = operator.reference
-
-        def copied(slots: Slots) -> None:
-            result = reference(*[slots[value] for value in inputs], **attributes)
-            np.copyto(slots[output], result, casting="unsafe")
-
-        return copied
-    bound = kernel
+    bound = select_call(operator, given, attributes)
     if len(inputs) == 2 and not attributes:
         left, right = inputs
 

@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
+from nnl_core.cpu.calls import Call, select_call
 from nnl_core.cpu.group import compile_group
 from nnl_core.errors import NnlError, OperatorError
 from nnl_core.graph.ir import ABSENT, Graph, Instruction
-from nnl_core.graph.kernels import select_kernel
 from nnl_core.graph.operator import Array, Operator
 from nnl_core.graph.passes.memory import plan_memory
 from nnl_core.graph.program import Observer
@@ -130,10 +130,8 @@ class NumpyProgram:
             return _view_step(operator, inputs, output, attributes)
         specs = self.graph.specs
         given = [None if v == ABSENT else specs[v] for v in inputs]
-        kernel = select_kernel(operator, "numpy", given, attributes)
-        if kernel is not None:
-            return _kernel_step(operator, kernel, inputs, instruction.outputs, attributes)
-        return _reference_step(operator, inputs, instruction.outputs, attributes)
+        call = select_call(operator, given, attributes)
+        return _call_step(operator, call, inputs, instruction.outputs, attributes)
 
 
 def _view_step(
@@ -149,9 +147,9 @@ def _view_step(
     return _named(step, operator.name)
 
 
-def _kernel_step(
+def _call_step(
     operator: Operator,
-    kernel: Callable[..., Any],
+    call: Call,
     inputs: tuple[int, ...],
     outputs: tuple[int, ...],
     attributes: dict[str, Any],
@@ -160,7 +158,7 @@ def _kernel_step(
 
         def several(slots: Slots) -> None:
             out = tuple(slots[value] for value in outputs)
-            kernel(*[slots[value] for value in inputs], out=out, **attributes)
+            call(*[slots[value] for value in inputs], out=out, **attributes)
 
         return _named(several, operator.name)
     output = outputs[0]
@@ -168,31 +166,12 @@ def _kernel_step(
         single = inputs[0]
 
         def unary(slots: Slots) -> None:
-            kernel(slots[single], out=slots[output])
+            call(slots[single], out=slots[output])
 
         return _named(unary, operator.name)
 
     def step(slots: Slots) -> None:
-        kernel(*[slots[value] for value in inputs], out=slots[output], **attributes)
-
-    return _named(step, operator.name)
-
-
-def _reference_step(
-    operator: Operator,
-    inputs: tuple[int, ...],
-    outputs: tuple[int, ...],
-    attributes: dict[str, Any],
-) -> Step:
-    reference = operator.reference
-
-    def step(slots: Slots) -> None:
-        result = reference(*[slots[value] for value in inputs], **attributes)
-        if len(outputs) == 1:
-            np.copyto(slots[outputs[0]], result, casting="unsafe")
-        else:
-            for value, array in zip(outputs, result, strict=True):
-                np.copyto(slots[value], array, casting="unsafe")
+        call(*[slots[value] for value in inputs], out=slots[output], **attributes)
 
     return _named(step, operator.name)
 

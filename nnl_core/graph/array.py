@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from nnl_core.errors import ClearedError, GraphError, ShapeError
+from nnl_core.graph.dtypes import as_dtype, is_floating, is_real
 from nnl_core.graph.spec import Spec
 
 if TYPE_CHECKING:
@@ -182,7 +183,7 @@ class NdArray:
         Raises `ShapeError` for elements that are no real numbers.
         """
         host = np.array(_plain(array), order="C")
-        if host.dtype.kind not in "biuf":
+        if not is_real(host.dtype):
             raise ShapeError(f"{host.dtype} elements are no real numbers; convert them first")
         if not host.dtype.isnative:
             host = host.astype(host.dtype.newbyteorder("="))
@@ -359,7 +360,7 @@ class NdArray:
 
     def cast(self, dtype: npt.DTypeLike) -> NdArray:
         """Return a converted copy."""
-        return NdArray.from_numpy_array(self.read().astype(dtype))
+        return NdArray.from_numpy_array(self.read().astype(as_dtype(dtype)))
 
     def relocate(self, array: npt.NDArray[Any]) -> None:
         """Move the elements into ``array`` (a slice of a larger block) and stay there.
@@ -402,19 +403,20 @@ def convert(value: npt.ArrayLike, spec: Spec) -> npt.NDArray[Any]:
             ) from None
     if source.dtype == dtype:
         return source
-    if source.dtype.kind not in "biuf":
+    if not is_real(source.dtype):
         raise ShapeError(
             f"cannot assign {source.dtype} elements to {dtype}; convert them to numbers first"
         )
     with np.errstate(over="ignore", invalid="ignore"):
         converted = source.astype(dtype)
-    if source.dtype.kind == "f" and dtype.kind == "f":
-        lost = source.dtype.itemsize > dtype.itemsize and bool(
+    if is_floating(source.dtype) and is_floating(dtype):
+        # From bfloat16 to float16, of the same size, numbers may overflow, too.
+        lost = source.dtype.itemsize >= dtype.itemsize and bool(
             np.any(np.isinf(converted) & np.isfinite(source))
         )
     elif source.dtype.kind == "b":
         lost = False
-    elif source.dtype.itemsize < 4 and dtype.kind == "f" and dtype.itemsize >= 4:
+    elif source.dtype.itemsize < 4 and is_floating(dtype) and dtype.itemsize >= 4:
         lost = False  # every 8 and 16 bit integer is exact
     else:
         with np.errstate(over="ignore", invalid="ignore"):

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from nnl_core.errors import GraphError, NnlError, OperatorError, ShapeError
+from nnl_core.graph.dtypes import is_floating
 from nnl_core.graph.modes import at_moment, auto_forward, modes, no_grad
 from nnl_core.graph.modes import recompute as recompute_scope
 from nnl_core.graph.node import Node, topological
@@ -169,7 +170,7 @@ def flowing_nodes(order: list[Node], wanted: set[Key] | None) -> set[Node]:
 def _wants(variable: Variable, flows: set[Node], wanted: set[Key] | None) -> bool:
     if wanted is not None and key_of(variable) in wanted:
         return True
-    if variable._need_grad is False or variable.dtype.kind != "f":
+    if variable._need_grad is False or not is_floating(variable.dtype):
         return False
     if variable.parent is not None:
         return variable.parent in flows or (wanted is None and bool(variable._need_grad))

@@ -11,6 +11,7 @@ from nnl_core.errors import GraphError, StaleValueError
 from nnl_core.graph.array import NdArray, State
 from nnl_core.graph.autodiff import Key, flowing_nodes, gradient_table, key_of
 from nnl_core.graph.backend import Backend, current_backend
+from nnl_core.graph.dtypes import is_floating
 from nnl_core.graph.lower import lower
 from nnl_core.graph.modes import auto_forward
 from nnl_core.graph.node import Node, Structure, run_node, topological
@@ -267,7 +268,7 @@ def backward(
 ) -> None:
     """Propagate gradients; see `Variable.backward`."""
     root._ready_data()
-    if root.parent is not None and root.dtype.kind != "f":
+    if root.parent is not None and not is_floating(root.dtype):
         _check_wanted(root, topological((root,)))
         return
     if grad is not None:

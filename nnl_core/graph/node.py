@@ -14,6 +14,7 @@ import numpy as np
 from nnl_core.errors import OperatorError, ShapeError
 from nnl_core.graph.array import NdArray
 from nnl_core.graph.backend import current_backend
+from nnl_core.graph.dtypes import is_real
 from nnl_core.graph.modes import modes
 from nnl_core.graph.spec import Spec, promote_scalar
 from nnl_core.session import current_session
@@ -221,7 +222,7 @@ def _as_variables(operator: Operator, inputs: Sequence[Any]) -> tuple[Variable |
         else:
             refuse_variables_in(value)
             array = np.asarray(value)
-            if array.dtype.kind not in "biuf":
+            if not is_real(array.dtype):
                 raise OperatorError(
                     f"operator {operator.name!r}: input {position} is a {type(value).__name__}; "
                     "give a Variable, an array or a number"

@@ -6,16 +6,18 @@ import inspect
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, TypeAlias, TypeVar, overload
+from typing import Any, Literal, NamedTuple, TypeAlias, TypeVar, get_args, overload
 
 import numpy as np
 import numpy.typing as npt
 
 from nnl_core.errors import NotDifferentiableError, OperatorError, ShapeError
+from nnl_core.graph.dtypes import is_half, widened
 from nnl_core.graph.spec import Spec, elementwise_spec
 
 Array: TypeAlias = npt.NDArray[Any]
 Rule = TypeVar("Rule", bound=Callable[..., Any])
+Precision: TypeAlias = Literal["operands", "half", "full"]
 
 
 @dataclass(frozen=True)
@@ -74,6 +76,7 @@ class Operator:
         outputs: tuple[str, ...],
         save: tuple[str, ...],
         view: bool,
+        precision: Precision,
     ) -> None:
         self.name = name
         self.reference = reference
@@ -81,6 +84,7 @@ class Operator:
         self.parameters = _parse(name, reference)
         self.module = reference.__module__
         self.view = view
+        self.precision = precision
         self.expression: str | None = None
         self.kernels: dict[str, Kernel] = {}
         self.surrogate = False
@@ -206,6 +210,22 @@ class Operator:
             raise ShapeError(f"{error}: input shapes {shapes}") from None
         return (result,) if isinstance(result, Spec) else tuple(result)
 
+    def evaluate(
+        self, inputs: Sequence[Array | None], attributes: dict[str, Any]
+    ) -> tuple[Array, ...]:
+        """Return the outputs by the reference: what a call means.
+
+        Of half precision that is the reference of ``float32`` values, rounded to what `infer` says.
+        """
+        result = self.reference(*widened(inputs), **attributes)
+        results = tuple(map(np.asarray, result if isinstance(result, tuple) else (result,)))
+        if any(array is not None and is_half(array.dtype) for array in inputs):
+            given = [None if array is None else Spec.of(array) for array in inputs]
+            specs = self.infer_specs(given, attributes)
+            pairs = zip(results, specs, strict=True)
+            results = tuple(array.astype(spec.dtype, copy=False) for array, spec in pairs)
+        return results
+
     def call_vjp(
         self, gradients: Any, outputs: Any, inputs: Sequence[Any], attributes: dict[str, Any]
     ) -> tuple[Any, ...]:
@@ -311,12 +331,14 @@ def defop(
     save: tuple[str, ...] = (),
     outputs: tuple[str, ...] = ("y",),
     view: bool = False,
+    precision: Precision = "operands",
 ) -> Callable[[Callable[..., Any]], Operator]:
     """Define an operator named ``namespace::name`` from its NumPy reference.
 
     The reference's positional parameters are the inputs (``= None`` marks an optional one,
     ``*xs`` any number), its keyword-only parameters the attributes, which must be hashable. It
-    returns fresh arrays, one per name in ``outputs``, and never writes to its inputs.
+    returns fresh arrays, one per name in ``outputs``, and never writes to its inputs. It is given
+    ``float32`` for inputs of half precision.
 
     Parameters
     ----------
@@ -327,6 +349,10 @@ def defop(
     view
         the output's elements are the first input's, seen through another shape or strides
         (so that a compiled program need not copy them)
+    precision
+        what `mixed_precision` casts floating inputs to: ``"half"`` for products of matrices and
+        the like, ``"full"`` (``float32``) for sums, logarithms and whatever needs digits or
+        range; ``"operands"`` leaves them as they come
 
     Raises `OperatorError` where the name is taken or has no namespace.
     """
@@ -341,7 +367,13 @@ def defop(
                 f"operator {name!r} is defined twice: in {known.module} and in "
                 f"{reference.__module__}; give one of them another name"
             )
-        operator = Operator(name, reference, outputs=outputs, save=save, view=view)
+        if precision not in get_args(Precision):
+            raise OperatorError(
+                f"operator {name!r}: precision {precision!r} is none of {get_args(Precision)}"
+            )
+        operator = Operator(
+            name, reference, outputs=outputs, save=save, view=view, precision=precision
+        )
         _registry[name] = operator
         return operator
 

@@ -9,8 +9,8 @@ import numpy as np
 import numpy.typing as npt
 
 from nnl_core.errors import ShapeError
-
-DEFAULT_DTYPE = np.dtype(np.float32)
+from nnl_core.graph.dtypes import DEFAULT_DTYPE as DEFAULT_DTYPE  # part of this module, too
+from nnl_core.graph.dtypes import as_dtype, is_bfloat16, is_floating
 
 
 class Spec(NamedTuple):
@@ -45,7 +45,7 @@ class Spec(NamedTuple):
 
     def with_dtype(self, dtype: npt.DTypeLike) -> Spec:
         """Return the same shape with another dtype."""
-        return Spec(self.shape, np.dtype(dtype))
+        return Spec(self.shape, as_dtype(dtype))
 
 
 def broadcast_shapes(*shapes: tuple[int, ...]) -> tuple[int, ...]:
@@ -63,12 +63,15 @@ def promote(*dtypes: np.dtype) -> np.dtype:
     """Return the dtype that an operation on these dtypes computes in.
 
     Within a kind (boolean, integer, floating) the wider wins; across kinds the floating operand
-    keeps its width: ``int64`` with ``float32`` is ``float32``, where NumPy would widen.
+    keeps its width: ``int64`` with ``float32`` is ``float32``, where NumPy would widen. Neither of
+    ``bfloat16`` and ``float16`` holds the other: both together are ``float32``.
     """
     first = dtypes[0]
     if all(dtype == first for dtype in dtypes):
         return first
-    floating = [dtype for dtype in dtypes if dtype.kind == "f"]
+    floating = [dtype for dtype in dtypes if is_floating(dtype)]
+    if len(set(floating)) > 1:
+        floating = [DEFAULT_DTYPE if is_bfloat16(dtype) else dtype for dtype in floating]
     return np.result_type(*(floating or dtypes))
 
 
@@ -79,7 +82,7 @@ def promote_scalar(dtype: np.dtype, value: float | int | bool) -> np.dtype:
     default floating dtype; a boolean array with an integer scalar becomes ``int64``. Raises
     `ShapeError` for an integer that the dtype cannot hold.
     """
-    if dtype.kind == "f":
+    if is_floating(dtype):
         return dtype
     if isinstance(value, (float, np.floating)):
         return DEFAULT_DTYPE
@@ -97,7 +100,7 @@ def elementwise_spec(*specs: Spec, dtype: npt.DTypeLike | None = None) -> Spec:
     """Infer the result of an elementwise operation: broadcast shape, promoted (or given) dtype."""
     shape = broadcast_shapes(*(spec.shape for spec in specs))
     if dtype is not None:
-        return Spec(shape, np.dtype(dtype))
+        return Spec(shape, as_dtype(dtype))
     return Spec(shape, promote(*(spec.dtype for spec in specs)))
 
 

@@ -12,8 +12,9 @@ import numpy.typing as npt
 
 from nnl_core.errors import ClearedError, GraphError, OperatorError, ShapeError
 from nnl_core.graph.array import NdArray, State
+from nnl_core.graph.dtypes import DEFAULT_DTYPE, as_dtype, is_floating, is_real
 from nnl_core.graph.node import Structure, topological
-from nnl_core.graph.spec import DEFAULT_DTYPE, Spec
+from nnl_core.graph.spec import Spec
 
 if TYPE_CHECKING:
     from nnl_core.graph.node import Node
@@ -69,10 +70,10 @@ class Variable:
             ) from None
         if any(length < 0 for length in lengths):
             raise ShapeError(f"a variable of shape {lengths} has a negative axis")
-        element = np.dtype(dtype)
-        if element.kind not in "biuf":
+        element = as_dtype(dtype)
+        if not is_real(element):
             raise ShapeError(f"a variable cannot hold {element} elements; give a real dtype")
-        self._setup(NdArray(Spec(lengths, element.newbyteorder("="))), need_grad)
+        self._setup(NdArray(Spec(lengths, element)), need_grad)
 
     def _setup(self, data: NdArray, need_grad: bool | None = None) -> None:
         self._storage = data  # of a leaf; an output's is its node's
@@ -159,7 +160,7 @@ class Variable:
         """Whether a gradient reaches this variable."""
         if self._need_grad is not None:
             return self._need_grad
-        if self.parent is None or self.spec.dtype.kind != "f":
+        if self.parent is None or not is_floating(self.spec.dtype):
             return False
         return _follows_need_grad(self.parent)
 
@@ -549,7 +550,7 @@ def _follows_need_grad(node: Node) -> bool:
             if variable._need_grad:
                 return True
             parent = variable.parent
-            if parent is not None and parent not in seen and variable.dtype.kind == "f":
+            if parent is not None and parent not in seen and is_floating(variable.dtype):
                 seen.add(parent)
                 stack.append(parent)
     return False

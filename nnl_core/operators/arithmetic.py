@@ -10,6 +10,7 @@ import numpy as np
 
 from nnl_core import functions as F
 from nnl_core.errors import ShapeError
+from nnl_core.graph.dtypes import as_dtype, is_floating
 from nnl_core.graph.operator import Array, Operator, Sample, defop
 from nnl_core.graph.spec import Spec, broadcast_shapes, promote, promote_scalar
 from nnl_core.graph.variable import Operand, Variable
@@ -146,7 +147,7 @@ def cast_infer(x: Spec, *, dtype: str) -> Spec:
 @cast_operator.vjp
 def cast_vjp(g: Any, y: Any, x: Any, *, dtype: str) -> tuple[Any, ...]:
     """Convert the gradient back; nothing flows through integers."""
-    return (cast(g, x.dtype) if x.dtype.kind == "f" else None,)
+    return (cast(g, x.dtype) if is_floating(x.dtype) else None,)
 
 
 @cast_operator.samples
@@ -159,7 +160,7 @@ def cast_samples(rng: np.random.Generator) -> Iterator[Sample]:
 
 def cast(x: Operand, dtype: Any) -> Variable:
     """Convert ``x`` to ``dtype``; the gradient flows through floating dtypes."""
-    result: Variable = cast_operator(x, dtype=np.dtype(dtype).name)
+    result: Variable = cast_operator(x, dtype=as_dtype(dtype).name)
     return result
 
 
@@ -500,7 +501,7 @@ def _is_unsigned(x: Operand) -> bool:
 
 def _floating(x: Operand) -> Variable:
     variable = x if isinstance(x, Variable) else Variable.constant(x)
-    return variable if variable.dtype.kind == "f" else cast(variable, np.float32)
+    return variable if is_floating(variable.dtype) else cast(variable, np.float32)
 
 
 def add2(x0: Operand, x1: Operand, inplace: bool = False) -> Variable:

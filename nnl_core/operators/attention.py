@@ -12,6 +12,7 @@ import numpy as np
 
 from nnl_core import functions as F
 from nnl_core.errors import ShapeError
+from nnl_core.graph.dtypes import is_floating
 from nnl_core.graph.variable import Operand, Variable
 from nnl_core.operators.arithmetic import same_dtype
 from nnl_core.operators.dtypes import floating
@@ -66,7 +67,7 @@ def scaled_dot_product_attention(
         scores = _hide(scores, Variable.constant(np.tri(*scores.shape[-2:], dtype=bool)))
     if mask is not None:
         given = mask if isinstance(mask, Variable) else Variable.constant(mask)
-        if given.dtype.kind == "f":
+        if is_floating(given.dtype):
             scores = scores + F.cast(given, scores.dtype)
         else:
             scores = _hide(scores, given)

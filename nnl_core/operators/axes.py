@@ -10,6 +10,7 @@ import numpy as np
 
 from nnl_core import functions as F
 from nnl_core.errors import ShapeError
+from nnl_core.graph.dtypes import as_dtype
 from nnl_core.graph.operator import Array, Operator, Sample
 from nnl_core.graph.spec import Spec, normalize_axes
 from nnl_core.graph.variable import Operand, Variable
@@ -36,7 +37,7 @@ def reduced_spec(x: Spec, axes: tuple[int, ...], keepdims: bool, dtype: Any = No
         if keepdims
         else tuple(n for axis, n in enumerate(x.shape) if axis not in axes)
     )
-    return Spec(shape, np.dtype(x.dtype if dtype is None else dtype))
+    return Spec(shape, x.dtype if dtype is None else as_dtype(dtype))
 
 
 def kept(g: Variable, x: Spec | Variable, axes: tuple[int, ...]) -> Variable:

@@ -14,6 +14,7 @@ import numpy as np
 
 from nnl_core import functions as F
 from nnl_core.errors import OperatorError, ShapeError
+from nnl_core.graph.dtypes import as_dtype
 from nnl_core.graph.operator import Array, Sample, defop
 from nnl_core.graph.spec import Spec
 from nnl_core.graph.variable import Operand, Variable
@@ -85,7 +86,7 @@ def class_targets_infer(
         raise ShapeError(f"target has {target.shape[axis]} labels on the class axis {axis}, not 1")
     if weight is not None and weight.shape != (classes,):
         raise ShapeError(f"weight has shape {weight.shape}, {classes} classes need ({classes},)")
-    return Spec((*target.shape[:axis], classes, *target.shape[axis + 1 :]), np.dtype(dtype))
+    return Spec((*target.shape[:axis], classes, *target.shape[axis + 1 :]), as_dtype(dtype))
 
 
 @class_targets.vjp

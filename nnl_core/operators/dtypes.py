@@ -7,15 +7,12 @@ from collections.abc import Callable
 
 import numpy as np
 
+from nnl_core.graph.dtypes import is_floating
+from nnl_core.graph.dtypes import wide_dtype as wide_dtype  # part of this module, too
 from nnl_core.graph.operator import Array
 from nnl_core.graph.spec import DEFAULT_DTYPE, promote_scalar
 from nnl_core.graph.variable import Operand, Variable
 from nnl_core.operators.arithmetic import cast
-
-
-def wide_dtype(dtype: np.dtype) -> np.dtype:
-    """Return the dtype that values are computed in: ``float32`` for ``float16``, else their own."""
-    return np.dtype(np.float32) if dtype == np.float16 else dtype
 
 
 def wide(x: Array) -> Array:
@@ -38,13 +35,13 @@ def sum_dtype(dtype: np.dtype) -> np.dtype:
     """Return the dtype of a sum of products: integers and booleans are summed in 64 bits."""
     if dtype.kind == "u":
         return np.dtype(np.uint64)
-    return dtype if dtype.kind == "f" else np.dtype(np.int64)
+    return dtype if is_floating(dtype) else np.dtype(np.int64)
 
 
 def floating(x: Operand) -> Variable:
     """Return a variable of floating dtype: integers and booleans become ``float32``."""
     variable = x if isinstance(x, Variable) else Variable.constant(x)
-    return variable if variable.dtype.kind == "f" else cast(variable, DEFAULT_DTYPE)
+    return variable if is_floating(variable.dtype) else cast(variable, DEFAULT_DTYPE)
 
 
 def holding(x: Operand, value: float) -> Variable:

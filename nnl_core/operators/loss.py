@@ -14,6 +14,7 @@ import numpy as np
 
 from nnl_core import functions as F
 from nnl_core.errors import ShapeError
+from nnl_core.graph.dtypes import is_half
 from nnl_core.graph.operator import Array, Operator, Sample, defop
 from nnl_core.graph.spec import normalize_axis
 from nnl_core.graph.variable import Operand, Variable
@@ -277,7 +278,7 @@ def kl_multinomial(p: Operand, q: Operand, base_axis: int = 1) -> Variable:
         raise ShapeError(f"kl_multinomial: shapes {left.shape} and {right.shape} differ")
     axis = normalize_axis(base_axis, left.ndim)
     dtype = left.dtype
-    if dtype == np.float16:  # which has no 1e-8
+    if is_half(dtype):  # float16 has no 1e-8
         left, right = cast(left, np.float32), cast(right, np.float32)
     terms = left * (F.log(left + 1e-8) - F.log(right + 1e-8))
     total = F.sum(terms, axis=tuple(range(axis, left.ndim)))

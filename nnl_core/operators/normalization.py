@@ -10,6 +10,7 @@ import numpy as np
 
 from nnl_core import functions as F
 from nnl_core.errors import OperatorError, ShapeError
+from nnl_core.graph.dtypes import is_half
 from nnl_core.graph.node import add_effects
 from nnl_core.graph.operator import Array, Sample, defop
 from nnl_core.graph.spec import Spec, normalize_axes, normalize_axis, promote
@@ -218,10 +219,10 @@ def _standardize(
 ) -> tuple[Variable, Variable, Variable]:
     """Normalise over all axes that are not kept; return also mean and variance.
 
-    ``float16`` is computed in ``float32``: its squares overflow.
+    Half precision is computed in ``float32``: its squares overflow.
     """
     given = x
-    if x.dtype == np.float16:
+    if is_half(x.dtype):
         x = cast(x, np.float32)
     axes = tuple(axis for axis in range(x.ndim) if axis not in kept)
     mean, variance = moments(x, axes=axes)
@@ -319,7 +320,7 @@ def _with_running(
             "batch_stat=False does not compute"
         )
     given = x
-    if x.dtype == np.float16:
+    if is_half(x.dtype):
         x = cast(x, np.float32)
     y: Variable = normalize(
         x, _like(mean, 0, x), _like(variance, 1, x), _like(gamma, 1, x), _like(beta, 0, x), eps=eps

@@ -8,6 +8,7 @@ import numpy as np
 
 from nnl_core import functions as F
 from nnl_core.errors import OperatorError, ShapeError
+from nnl_core.graph.dtypes import is_half
 from nnl_core.graph.modes import no_grad
 from nnl_core.graph.node import add_effects
 from nnl_core.graph.spec import normalize_axes, normalize_axis
@@ -111,11 +112,11 @@ def rms_norm(
 ) -> Variable:
     """``x / sqrt(mean(x^2) + eps) * gamma``, the mean taken over ``axes`` (Zhang, Sennrich 2019).
 
-    ``gamma`` broadcasts to ``x``. ``float16`` is computed in ``float32``: its squares overflow.
+    ``gamma`` broadcasts to ``x``. Half precision is computed in ``float32``: its squares overflow.
     """
     x = floating(x)
     over = normalize_axes(axes if isinstance(axes, int) else tuple(axes), x.ndim)
-    values = cast(x, np.float32) if x.dtype == np.float16 else x
+    values = cast(x, np.float32) if is_half(x.dtype) else x
     y = values * (F.mean(values * values, axis=over, keepdims=True) + eps) ** -0.5
     y = y if y.dtype == x.dtype else cast(y, x.dtype)
     result: Variable = y if gamma is None else y * gamma

@@ -9,6 +9,7 @@ import numpy as np
 
 from nnl_core import random
 from nnl_core.errors import OperatorError, ShapeError
+from nnl_core.graph.dtypes import is_floating
 from nnl_core.graph.modes import auto_forward, recompute
 from nnl_core.graph.node import add_effects
 from nnl_core.graph.operator import Array, Operator, Sample, defop
@@ -221,7 +222,7 @@ def dropout_operator(x: Array, key: Array, *, p: float) -> tuple[Array, Array]:
 @dropout_operator.infer
 def dropout_infer(x: Spec, key: Spec, *, p: float) -> tuple[Spec, Spec]:
     """The input's shape."""
-    if x.dtype.kind != "f":
+    if not is_floating(x.dtype):
         raise ShapeError(f"dropout is for floating numbers, not {x.dtype}")
     return x, x.with_dtype(bool)
 

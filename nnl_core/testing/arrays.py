@@ -3,32 +3,43 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
+import numpy.typing as npt
 
+from nnl_core.errors import BackendError
+from nnl_core.graph.dtypes import bfloat16, is_floating
 from nnl_core.graph.operator import Array
 from nnl_core.graph.spec import Spec
 
 Values: TypeAlias = Sequence[Array | None]
 
-FLOATING = (np.float64, np.float32, np.float16)
-TOLERANCES = {np.dtype(np.float64): 1e-12, np.dtype(np.float32): 1e-5, np.dtype(np.float16): 5e-3}
+TOLERANCES = {"float64": 1e-12, "float32": 1e-5, "float16": 5e-3, "bfloat16": 1e-2}
+
+
+def floating_dtypes() -> list[np.dtype]:
+    """Return the floating dtypes, the widest first; ``bfloat16`` where its library is there."""
+    known: list[np.dtype] = [np.dtype(np.float64), np.dtype(np.float32), np.dtype(np.float16)]
+    try:
+        return [*known, bfloat16()]
+    except BackendError:
+        return known
 
 
 def variants(inputs: Values) -> Iterator[list[Array | None]]:
     """Yield the inputs in each floating dtype; once as they are where none is floating."""
-    if any(a is not None and a.dtype.kind == "f" for a in inputs):
-        for dtype in FLOATING:
+    if any(a is not None and is_floating(a.dtype) for a in inputs):
+        for dtype in floating_dtypes():
             yield cast_floating(inputs, dtype)
     else:
         yield copies(inputs)
 
 
-def cast_floating(inputs: Values, dtype: type[np.floating[Any]]) -> list[Array | None]:
+def cast_floating(inputs: Values, dtype: npt.DTypeLike) -> list[Array | None]:
     """Convert what is floating."""
     return [
-        None if a is None else a.astype(dtype if a.dtype.kind == "f" else a.dtype) for a in inputs
+        None if a is None else a.astype(dtype if is_floating(a.dtype) else a.dtype) for a in inputs
     ]
 
 
@@ -68,7 +79,7 @@ def repeated(array: Array) -> Array:
 
 def garbage(spec: Spec) -> Array:
     """Return memory filled with what no result should show."""
-    if spec.dtype.kind == "f":
+    if is_floating(spec.dtype):
         return np.full(spec.shape, np.nan, spec.dtype)
     if spec.dtype.kind == "b":
         return np.ones(spec.shape, spec.dtype)
@@ -82,10 +93,10 @@ def same_bits(left: Array, right: Array) -> bool:
 
 def close(result: Array, target: Array, tolerance: float) -> bool:
     """Whether an array is as near to another as its dtype allows; `NaN` only equals `NaN`."""
-    if target.dtype.kind != "f":
+    if not is_floating(target.dtype):
         return bool(np.array_equal(result, target))
-    allowed = TOLERANCES.get(target.dtype, 1e-12) * tolerance
-    finite = np.abs(target[np.isfinite(target)], dtype=np.float64)
+    allowed = TOLERANCES[target.dtype.name] * tolerance
+    finite = np.abs(target[np.isfinite(target)].astype(np.float64))
     scale = max(1.0, float(finite.max())) if finite.size else 1.0
     with np.errstate(all="ignore"):
         return bool(

@@ -10,12 +10,13 @@ import numpy as np
 from nnl_core.errors import NotDifferentiableError
 from nnl_core.graph.autodiff import gradient_table, key_of
 from nnl_core.graph.backend import backend_scope
+from nnl_core.graph.dtypes import is_floating
 from nnl_core.graph.execute import forward_all
 from nnl_core.graph.modes import auto_forward
 from nnl_core.graph.node import topological
 from nnl_core.graph.operator import Array, Operator
 from nnl_core.graph.variable import Variable
-from nnl_core.testing.arrays import FLOATING, Values, cast_floating
+from nnl_core.testing.arrays import Values, cast_floating, floating_dtypes
 
 STEP = 1e-4
 PROJECTIONS = 2
@@ -37,7 +38,7 @@ def check_derivatives(
     left alone; a surrogate is only asked for shapes and dtypes; a chain that ends in
     `NotDifferentiableError` is accepted.
     """
-    for dtype in reversed(FLOATING):
+    for dtype in reversed(floating_dtypes()):
         graph = _GradientGraph(operator, cast_floating(inputs, dtype), attributes, generator)
         for used in graph.output_choices():
             gradients = graph.differentiate(used, fail)
@@ -65,14 +66,14 @@ class _GradientGraph:
         self.variables = [
             None
             if array is None
-            else Variable.from_numpy_array(array, need_grad=array.dtype.kind == "f")
+            else Variable.from_numpy_array(array, need_grad=is_floating(array.dtype))
             for array in inputs
         ]
         with auto_forward(False):
             result = operator(*self.variables, **attributes)
         self.outputs: tuple[Variable, ...] = result if isinstance(result, tuple) else (result,)
         self.weights: list[Variable | None] = [
-            Variable(y.shape, need_grad=True, dtype=y.dtype) if y.dtype.kind == "f" else None
+            Variable(y.shape, need_grad=True, dtype=y.dtype) if is_floating(y.dtype) else None
             for y in self.outputs
         ]
         self.used: tuple[int, ...] = ()
@@ -102,7 +103,7 @@ class _GradientGraph:
         wanted = {
             position: variable
             for position, variable in enumerate(self.variables)
-            if variable is not None and variable.dtype.kind == "f"
+            if variable is not None and is_floating(variable.dtype)
         }
         if not wanted:
             return {}
@@ -214,8 +215,7 @@ class _GradientGraph:
     def evaluate(self, inputs: Values) -> tuple[Array, ...]:
         """Run the reference."""
         with np.errstate(all="ignore"):
-            result = self.operator.reference(*inputs, **self.attributes)
-        return tuple(map(np.asarray, result if isinstance(result, tuple) else (result,)))
+            return self.operator.evaluate(inputs, dict(self.attributes))
 
     def project(self, position: int, change: Array) -> tuple[float, float]:
         """Return the weighted sum of the outputs with one input changed, and that of magnitudes."""

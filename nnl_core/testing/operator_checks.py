@@ -10,6 +10,7 @@ import numpy as np
 
 from nnl_core.errors import OperatorError
 from nnl_core.graph.backend import Backend
+from nnl_core.graph.dtypes import is_floating
 from nnl_core.graph.ir import ABSENT, Graph, Instruction
 from nnl_core.graph.operator import Array, Operator, Sample, lookup, registered
 from nnl_core.graph.passes import fuse_elementwise
@@ -61,12 +62,12 @@ def check_operator(
     """Hold an operator to its promises on each of its samples.
 
     Checked are: inputs stay as they were; outputs share no memory with them; `infer` says what
-    comes out, for ``float64``, ``float32`` and ``float16``; memory layout changes nothing; narrow
-    dtypes agree with ``float64``; the gradient, and the gradient's gradient, agree with central
-    differences; the elementwise expression agrees (where there is a C compiler); each way in which
-    ``backend`` runs the operator (at once, compiled, in place, in a fused group) agrees; all
-    of it gives the same bits twice. ``tolerance`` multiplies all allowed differences, for
-    operators whose results are ill-conditioned.
+    comes out, in every floating dtype; memory layout changes nothing; narrow dtypes agree with
+    ``float64``; the gradient, and the gradient's gradient, agree with central differences; the
+    elementwise expression agrees (where there is a C compiler); each way in which ``backend`` runs
+    the operator (at once, compiled, in place, in a fused group) agrees; all of it gives the same
+    bits twice. ``tolerance`` multiplies all allowed differences, for operators whose results are
+    ill-conditioned.
 
     Raises `OperatorCheckError`.
     """
@@ -133,7 +134,7 @@ class _SampleCheck:
         return self.guarded(
             what,
             inputs,
-            lambda *arrays: self.operator.reference(*arrays, **self.attributes),
+            lambda *arrays: self.operator.evaluate(arrays, self.attributes),
         )
 
     def guarded(self, what: str, inputs: Values, function: Callable[..., Any]) -> tuple[Array, ...]:
@@ -214,7 +215,7 @@ class _SampleCheck:
     def check_layouts(self, inputs: Values, expected: Sequence[Array]) -> None:
         """Run on transposed, reversed, sliced and repeated memory."""
         runs: dict[str, Callable[..., Any]] = {}
-        runs["the reference"] = lambda *a: self.operator.reference(*a, **self.attributes)
+        runs["the reference"] = lambda *a: self.operator.evaluate(a, self.attributes)
         if self.backend.on_host:
             specs = self.specs(inputs)
             runs[f"backend {self.backend.name!r}"] = lambda *a: self.backend.run(
@@ -225,11 +226,11 @@ class _SampleCheck:
             for what, function in runs.items():
                 results = self.guarded(f"{what} on {layout} inputs", arranged, function)
                 self.compare(f"{layout} inputs, {what}", results, expected)
-        spread = [repeated(a) if a is not None and a.dtype.kind == "f" else a for a in inputs]
+        spread = [repeated(a) if a is not None and is_floating(a.dtype) else a for a in inputs]
         plain = [None if a is None else np.array(a, order="C") for a in spread]
         try:
             with np.errstate(all="ignore"):
-                self.operator.reference(*plain, **self.attributes)
+                self.operator.evaluate(plain, self.attributes)
         except Exception:
             return  # the values must differ along the axis that was repeated
         target = self.reference(plain)

@@ -71,11 +71,8 @@ def canonicalize(graph: Graph) -> Graph:
         if _foldable(new, constants, graph.specs):
             assert operator is not None
             with np.errstate(all="ignore"):
-                result = operator.reference(
-                    *(None if value == ABSENT else constants[value] for value in inputs),
-                    **new.attributes,
-                )
-            results = result if isinstance(result, tuple) else (result,)
+                given = [None if value == ABSENT else constants[value] for value in inputs]
+                results = operator.evaluate(given, new.attributes)
             for value, array in zip(new.outputs, results, strict=True):
                 constants[value] = np.asarray(array, graph.specs[value].dtype)
             continue
