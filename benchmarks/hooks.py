@@ -12,7 +12,7 @@ import pluggy
 
 import nnl_core as nnl
 from benchmarks.report import Report
-from benchmarks.timing import TIMING_COLUMNS, interleave, timing_row
+from benchmarks.timing import TIMING_COLUMNS, interleave, timer, timing_row
 from nnl_core import functions as F
 from nnl_core.graph import execute
 from nnl_core.hooks import EventTable, NodeForwardEnd, NodeForwardStart
@@ -53,7 +53,8 @@ def run(rounds: int) -> Report:
     for name, call in cases.items():
         if not np.array_equal(call(), expected):
             raise AssertionError(f"case {name!r} computes something else than 'plain'")
-    samples = interleave(cases, rounds=10 * rounds, sample_seconds=0.002, clock=thread_time)
+    timers = {name: timer(call, thread_time) for name, call in cases.items()}
+    samples = interleave(timers, rounds=10 * rounds, sample_seconds=0.002)
     rows = [
         timing_row(
             name,

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from benchmarks.peers import NNABLA, TORCH, PeerUnavailableError, peer_python
 from benchmarks.report import Cell, Report
-from benchmarks.timing import TIMING_COLUMNS, interleave, timing_row
+from benchmarks.timing import TIMING_COLUMNS, Timer, interleave, timer, timing_row
 
 BASELINE = "import nnl_core"
 USE = "from nnl_core import F, PF, S, Variable; F.relu(Variable((2, 3)))"
@@ -41,14 +41,14 @@ def run(rounds: int) -> Report:
         except PeerUnavailableError as error:
             descriptions[name] = str(error)
 
-    cases: dict[str, Callable[[], object]] = {}
+    cases: dict[str, Timer] = {}
     failed: list[tuple[Cell, ...]] = []
     with tempfile.TemporaryDirectory() as folder:  # no checkout and no project file in sight
         for name, command in commands.items():
             if reason := _why_it_fails(command, folder):
                 failed.append((name, None, None, None, None, reason))
             else:
-                cases[name] = _process(command, folder)
+                cases[name] = timer(_process(command, folder))
         samples = interleave(cases, rounds=rounds, sample_seconds=0.0)
     failed += [
         (name, None, None, None, None, reason)

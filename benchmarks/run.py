@@ -10,6 +10,7 @@ BENCHMARKS = {
     "hooks": "benchmarks.hooks",
     "import": "benchmarks.imports",
     "lines": "benchmarks.lines",
+    "operators": "benchmarks.operators",
 }
 THREAD_VARIABLES = (
     "MKL_NUM_THREADS",

@@ -16,28 +16,32 @@ Samples = dict[str, list[float]]
 UNITS = (("s", 1.0), ("ms", 1e-3), ("us", 1e-6), ("ns", 1e-9))
 
 
-def interleave(
-    cases: Mapping[str, Callable[[], object]],
-    *,
-    rounds: int,
-    sample_seconds: float = 0.02,
-    clock: Callable[[], float] = perf_counter,
-) -> Samples:
-    """Return the seconds that one call of each case took, ``rounds`` times each.
+Timer = Callable[[int], float]
+"""Makes some calls of a case one after the other, and returns the seconds that one took."""
 
-    A sample repeats its case for about ``sample_seconds``. Every round times every case once, each
-    round in another order. Cases of one thread may take ``time.thread_time`` as their ``clock``, in
+
+def timer(call: Callable[[], object], clock: Callable[[], float] = perf_counter) -> Timer:
+    """Time a function. What runs in one thread may take ``time.thread_time`` as its ``clock``, in
     which what other processes do does not count.
     """
 
-    def seconds(call: Callable[[], object], repeats: int) -> float:
+    def seconds(repeats: int) -> float:
         turns = range(repeats)
         start = clock()
         for _ in turns:
             call()
         return (clock() - start) / repeats
 
-    repeats = {name: _repeats(call, seconds, sample_seconds) for name, call in cases.items()}
+    return seconds
+
+
+def interleave(cases: Mapping[str, Timer], *, rounds: int, sample_seconds: float = 0.02) -> Samples:
+    """Return the seconds that one call of each case took, ``rounds`` times each.
+
+    A sample repeats its case for about ``sample_seconds``. Every round times every case once, each
+    round in another order.
+    """
+    repeats = {name: _repeats(seconds, sample_seconds) for name, seconds in cases.items()}
     samples: Samples = {name: [] for name in cases}
     names = list(cases)
     order = random.Random(0)
@@ -48,21 +52,17 @@ def interleave(
             # Shuffled, not rotated: what ran just before leaves its mark on caches and clock.
             order.shuffle(names)
             for name in names:
-                samples[name].append(seconds(cases[name], repeats[name]))
+                samples[name].append(cases[name](repeats[name]))
     finally:
         gc.enable()
     return samples
 
 
-def _repeats(
-    call: Callable[[], object],
-    seconds: Callable[[Callable[[], object], int], float],
-    sample_seconds: float,
-) -> int:
+def _repeats(seconds: Timer, sample_seconds: float) -> int:
     """Return how many calls take about ``sample_seconds``."""
-    call()
+    seconds(1)
     repeats = 1
-    while (each := seconds(call, repeats)) * repeats < sample_seconds / 4:
+    while (each := seconds(repeats)) * repeats < sample_seconds / 4:
         repeats *= 2
     return max(1, round(sample_seconds / each))
 

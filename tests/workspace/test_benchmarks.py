@@ -18,7 +18,8 @@ def test_every_case_is_timed_once_a_round():
     ticks = itertools.count().__next__
     called = []
     cases = {"a": lambda: called.append("a"), "b": lambda: called.append("b")}
-    samples = timing.interleave(cases, rounds=3, sample_seconds=1, clock=ticks)
+    timers = {name: timing.timer(call, ticks) for name, call in cases.items()}
+    samples = timing.interleave(timers, rounds=3, sample_seconds=1)
     assert samples == {"a": [1.0] * 3, "b": [1.0] * 3}
     rounds = called[-6:]
     assert [sorted(rounds[start : start + 2]) for start in (0, 2, 4)] == [["a", "b"]] * 3
