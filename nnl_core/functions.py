@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from nnl_core.operators.activation import *
+from nnl_core.operators.adversarial import *
 from nnl_core.operators.arithmetic import *
 from nnl_core.operators.array import *
 from nnl_core.operators.attention import *
 from nnl_core.operators.augmentation import *
+from nnl_core.operators.choosing import *
 from nnl_core.operators.clipping import *
 from nnl_core.operators.convolution import *
 from nnl_core.operators.cross_entropy import *
 from nnl_core.operators.deformable import *
 from nnl_core.operators.diagonal import *
 from nnl_core.operators.einsum import *
+from nnl_core.operators.elements import *
 from nnl_core.operators.flat import *
 from nnl_core.operators.fused_convolution import *
 from nnl_core.operators.gathering import *
@@ -36,6 +39,7 @@ from nnl_core.operators.reduction import *
 from nnl_core.operators.scan import *
 from nnl_core.operators.scattering import *
 from nnl_core.operators.searching import *
+from nnl_core.operators.separable import *
 from nnl_core.operators.signal import *
 from nnl_core.operators.softmax import *
 from nnl_core.operators.sorting import *

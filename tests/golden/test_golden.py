@@ -18,7 +18,6 @@ from nnl_core.graph.variable import Variable
 FILES = sorted((Path(__file__).parent / "data").glob("*.npz"))
 
 NOT_YET = {
-    "adaptive_separable_convolution": "special convolutions",
     "affine_grid": "geometry and resampling",
     "binary_connect_affine": "quantization",
     "binary_connect_convolution": "quantization",
