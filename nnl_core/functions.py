@@ -11,6 +11,7 @@ from nnl_core.operators.augmentation import *
 from nnl_core.operators.choosing import *
 from nnl_core.operators.clipping import *
 from nnl_core.operators.convolution import *
+from nnl_core.operators.correlation import *
 from nnl_core.operators.cross_entropy import *
 from nnl_core.operators.deformable import *
 from nnl_core.operators.diagonal import *
