@@ -35,6 +35,7 @@ from nnl_core.operators.norms import *
 from nnl_core.operators.padding import *
 from nnl_core.operators.pooling import *
 from nnl_core.operators.quantization import *
+from nnl_core.operators.quantized_layers import *
 from nnl_core.operators.rectifiers import *
 from nnl_core.operators.reduction import *
 from nnl_core.operators.scan import *
