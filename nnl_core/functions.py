@@ -33,11 +33,15 @@ from nnl_core.operators.matrices import *
 from nnl_core.operators.normalization import *
 from nnl_core.operators.norms import *
 from nnl_core.operators.padding import *
+from nnl_core.operators.pixels import *
 from nnl_core.operators.pooling import *
 from nnl_core.operators.quantization import *
 from nnl_core.operators.quantized_layers import *
 from nnl_core.operators.rectifiers import *
+from nnl_core.operators.recurrent import *
 from nnl_core.operators.reduction import *
+from nnl_core.operators.regions import *
+from nnl_core.operators.resampling import *
 from nnl_core.operators.scan import *
 from nnl_core.operators.scattering import *
 from nnl_core.operators.searching import *
@@ -48,3 +52,4 @@ from nnl_core.operators.sorting import *
 from nnl_core.operators.spread import *
 from nnl_core.operators.stochastic import *
 from nnl_core.operators.unfolding import *
+from nnl_core.operators.warping import *

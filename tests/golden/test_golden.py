@@ -19,12 +19,9 @@ FILES = sorted((Path(__file__).parent / "data").glob("*.npz"))
 
 NOT_YET = {
     "affine_grid": "geometry and resampling",
-    "gru": "recurrent layers",
     "interpolate": "geometry and resampling",
-    "lstm": "recurrent layers",
     "pack_padded_sequence": "recurrent layers",
     "pad_packed_sequence": "recurrent layers",
-    "rnn": "recurrent layers",
     "roi_align": "geometry and resampling",
     "warp_by_flow": "geometry and resampling",
 }
