@@ -163,7 +163,7 @@ class BackwardPlan(BoundProgram):
             effects=False,
             root=root,
         )
-        given = {id(storage) for storage in lowered.leaves}
+        given = lowered.read_leaves()
         again = forward_nodes.intersection(lowered.nodes)
         self.reads = list(_reads(flowing_nodes(order, None), again, given))
         self.given = [s for node in order for s in node.storages if id(s) in given]

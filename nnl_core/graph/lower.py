@@ -33,6 +33,13 @@ class Lowered:
         self.numbers: dict[tuple[Node, int, int], int] = {}
         self.overwritten: dict[Node, set[int]] = {}
 
+    def read_leaves(self) -> set[int]:
+        """Return ids of the storages whose value matters: not those that are only written."""
+        read = {number for one in self.graph.instructions for number in one.inputs}
+        read.update(self.graph.outputs)
+        leaves = zip(self.graph.leaves, self.leaves, strict=True)
+        return {id(storage) for number, storage in leaves if number in read}
+
 
 class Timeline:
     """What a reader sees in place of a leaf: what the same run has assigned or computed before."""
@@ -103,7 +110,8 @@ def lower(
         tells nodes of a gradient: what they read of a node marked ``recompute`` is computed a
         second time for them
     effects
-        whether the assignments of the nodes on the way are part of the graph
+        whether the assignments of the nodes on the way are part of the graph; those of a
+        gradient's own nodes are in any case
     updates
         further outputs that overwrite a storage the graph reads
     root
@@ -220,7 +228,7 @@ def _schedule(
         for variable in node.inputs:
             if variable is not None:
                 need(timeline.linked(variable, node.moment), inner)
-        if effects and not epoch:
+        if (effects or is_backward(node)) and not epoch:
             assignments += node.effects
             for effect in node.effects:
                 need(effect.value, 0)

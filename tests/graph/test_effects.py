@@ -141,3 +141,35 @@ def test_assignments_of_one_call_may_exchange_values(dynamic):
         if not dynamic:
             y.forward()
     np.testing.assert_array_equal([a.d[0], b.d[0]], [2, 1])
+
+
+@nnl.defop("tests_effects::passed")
+def passed(x, seen):
+    """Return ``x``; its gradient is added to ``seen``."""
+    return x.copy()
+
+
+@passed.infer
+def passed_infer(x, seen):
+    return x
+
+
+@passed.vjp
+def passed_vjp(g, y, x, seen):
+    kept = g * 1.0
+    add_effects(kept, [(TOTAL, TOTAL + kept)])
+    return kept, None
+
+
+TOTAL = leaf([0.0, 0.0])
+
+
+def test_an_assignment_of_a_gradient_takes_place_in_each_backward_pass_and_no_forward_pass():
+    x = leaf([1.0, 2.0], need_grad=True)
+    TOTAL.d = 0
+    y = F.sum(passed(x, leaf([0.0, 0.0])) * np.array([3.0, 5.0]))
+    y.forward()
+    np.testing.assert_array_equal(TOTAL.d, [0, 0])
+    for times in (1, 2):
+        y.backward()
+        np.testing.assert_array_equal(TOTAL.d, times * np.array([3, 5]))
