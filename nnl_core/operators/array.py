@@ -73,9 +73,28 @@ def reshape_samples(rng: np.random.Generator) -> Iterator[Sample]:
 
 
 def reshape(x: Operand, shape: Sequence[int], inplace: bool = True) -> Variable:
-    """Return the elements of ``x``, in row-major order, in another shape; one length may be -1.
+    """Return the elements of ``x``, in row-major order, in another shape.
 
-    ``inplace`` is a hint that planning memory makes needless; it changes nothing.
+    Args:
+        x: any shape.
+        shape: the new shape; one length may be -1, for what is left.
+        inplace: a hint that planning memory makes needless.
+
+    Raises:
+        ShapeError: the number of elements differs.
+
+    Gradient:
+        ``dy`` in the shape of ``x``.
+
+    Examples:
+        >>> F.reshape(np.arange(6.0), (2, -1)).d
+        array([[0., 1., 2.],
+               [3., 4., 5.]])
+
+    Elsewhere:
+        - nnabla: `reshape`
+        - PyTorch: `torch.reshape`
+        - ONNX: `Reshape`
     """
     return reshape_operator(x, shape=_integers(shape))
 
@@ -111,7 +130,24 @@ def expand_dims_samples(rng: np.random.Generator) -> Iterator[Sample]:
 
 
 def expand_dims(x: Operand, axis: int | Sequence[int]) -> Variable:
-    """Insert one or several axes of length 1 at these positions of the result."""
+    """Insert axes of length 1.
+
+    Args:
+        x: any shape.
+        axis: their positions in the result, one or several.
+
+    Gradient:
+        ``dy`` without these axes.
+
+    Examples:
+        >>> F.expand_dims(np.zeros((2, 3)), (0, -1)).shape
+        (1, 2, 3, 1)
+
+    Elsewhere:
+        - nnabla: none, `F.reshape`
+        - PyTorch: `torch.unsqueeze`, one axis at a time
+        - ONNX: `Unsqueeze`
+    """
     return expand_dims_operator(x, axes=_integers(axis))
 
 
@@ -150,7 +186,27 @@ def squeeze_samples(rng: np.random.Generator) -> Iterator[Sample]:
 
 
 def squeeze(x: Operand, axis: int | Sequence[int] | None = None) -> Variable:
-    """Remove axes of length 1: the given ones, or all there are."""
+    """Remove axes of length 1.
+
+    Args:
+        x: any shape.
+        axis: one axis or several; ``None`` for all that have length 1.
+
+    Raises:
+        ShapeError: a given axis is longer.
+
+    Gradient:
+        ``dy`` with the axes inserted again.
+
+    Examples:
+        >>> F.squeeze(np.zeros((1, 3, 1)), axis=0).shape
+        (3, 1)
+
+    Elsewhere:
+        - nnabla: none, `F.reshape`
+        - PyTorch: `torch.squeeze`
+        - ONNX: `Squeeze`
+    """
     axes = None if axis is None else _integers(axis)
     return squeeze_operator(x, axes=axes)
 
@@ -186,7 +242,27 @@ def transpose_samples(rng: np.random.Generator) -> Iterator[Sample]:
 
 
 def transpose(x: Operand, axes: Sequence[int]) -> Variable:
-    """Put the axes in another order: axis ``i`` of the result is axis ``axes[i]`` of ``x``."""
+    """Put the axes in another order: axis ``i`` of the result is axis ``axes[i]`` of ``x``.
+
+    Args:
+        x: any shape.
+        axes: each axis once.
+
+    Raises:
+        ShapeError: ``axes`` is no order of the axes.
+
+    Gradient:
+        ``dy`` with its axes put back.
+
+    Examples:
+        >>> F.transpose(np.zeros((2, 3, 4)), (2, 0, 1)).shape
+        (4, 2, 3)
+
+    Elsewhere:
+        - nnabla: `transpose`
+        - PyTorch: `torch.permute`
+        - ONNX: `Transpose`
+    """
     return transpose_operator(x, axes=_integers(axes))
 
 
@@ -219,7 +295,25 @@ def flip_samples(rng: np.random.Generator) -> Iterator[Sample]:
 
 
 def flip(x: Operand, axes: Sequence[int] | None = None) -> Variable:
-    """Reverse the order along ``axes`` (default: the last)."""
+    """Reverse the order along axes.
+
+    Args:
+        x: any shape.
+        axes: which ones; ``None`` for the last.
+
+    Gradient:
+        ``dy``, reversed in the same way.
+
+    Examples:
+        >>> F.flip(np.array([[1.0, 2.0], [3.0, 4.0]]), axes=(0, 1)).d
+        array([[4., 3.],
+               [2., 1.]])
+
+    Elsewhere:
+        - nnabla: `flip`
+        - PyTorch: `torch.flip`
+        - ONNX: none, `Slice` with steps of -1
+    """
     listed = (-1,) if axes is None else _integers(axes)
     return flip_operator(x, axes=listed)
 
@@ -228,7 +322,28 @@ def flip(x: Operand, axes: Sequence[int] | None = None) -> Variable:
 
 
 def broadcast(x: Operand, shape: Sequence[int]) -> Variable:
-    """Repeat ``x`` along axes of length 1, and new leading axes, to reach ``shape``."""
+    """Repeat ``x`` along axes of length 1, and along new leading axes, to reach ``shape``.
+
+    Args:
+        x: any shape that broadcasts to ``shape``.
+        shape: the shape to reach.
+
+    Raises:
+        ShapeError: it cannot be reached.
+
+    Gradient:
+        The sum over what was repeated.
+
+    Examples:
+        >>> F.broadcast(np.array([[1.0], [2.0]]), (2, 3)).d
+        array([[1., 1., 1.],
+               [2., 2., 2.]])
+
+    Elsewhere:
+        - nnabla: `broadcast`
+        - PyTorch: `torch.broadcast_to`
+        - ONNX: `Expand`
+    """
     return broadcast_to_operator(x, shape=_integers(shape))
 
 
@@ -267,14 +382,49 @@ def tile_samples(rng: np.random.Generator) -> Iterator[Sample]:
 
 
 def tile(x: Operand, reps: int | Sequence[int]) -> Variable:
-    """Repeat ``x`` as a whole, ``reps`` times along each axis, as `numpy.tile` does."""
+    """Repeat ``x`` as a whole along each axis, as `numpy.tile` does.
+
+    Args:
+        x: any shape.
+        reps: how often, for each axis; the last number is that of the last axis.
+
+    Gradient:
+        The sum over the copies.
+
+    Examples:
+        >>> F.tile(np.array([1.0, 2.0]), (2, 2)).d
+        array([[1., 2., 1., 2.],
+               [1., 2., 1., 2.]])
+
+    Elsewhere:
+        - nnabla: `tile`
+        - PyTorch: `torch.tile`
+        - ONNX: `Tile`
+    """
     return tile_operator(x, reps=_integers(reps))
 
 
 def meshgrid(*x: Operand, ij_indexing: bool = False) -> list[Variable]:
-    """Return for each 1-d array its values at the points of the grid that all of them span.
+    """Return for each 1-D array its values at the points of the grid that all of them span.
 
-    Axis ``i`` of the grid belongs to array ``i``; without ``ij_indexing`` the first two swap.
+    Args:
+        *x: the arrays.
+        ij_indexing: whether axis ``i`` of the grid belongs to array ``i``; otherwise the first two
+            swap.
+
+    Gradient:
+        The sum over the axes that an array does not vary along.
+
+    Examples:
+        >>> columns, rows = F.meshgrid(np.array([1.0, 2.0, 3.0]), np.array([10.0, 20.0]))
+        >>> rows.d
+        array([[10., 10., 10.],
+               [20., 20., 20.]])
+
+    Elsewhere:
+        - nnabla: `meshgrid`
+        - PyTorch: `torch.meshgrid`, whose `indexing="xy"` is the default here
+        - ONNX: none, `Expand` of reshaped arrays
     """
     variables = [v if isinstance(v, Variable) else Variable.constant(v) for v in x]
     for position, variable in enumerate(variables):
@@ -292,12 +442,44 @@ def meshgrid(*x: Operand, ij_indexing: bool = False) -> list[Variable]:
 
 
 def zeros_like(x: Operand) -> Variable:
-    """Return zeros of the shape and dtype of ``x``."""
+    """Return zeros of the shape and dtype of ``x``.
+
+    Args:
+        x: any shape and dtype.
+
+    Gradient:
+        None: the result does not depend on the values.
+
+    Examples:
+        >>> F.zeros_like(np.array([5.0, np.nan])).d
+        array([0., 0.])
+
+    Elsewhere:
+        - nnabla: none, `F.constant(0, x.shape)`
+        - PyTorch: `torch.zeros_like`
+        - ONNX: none, `ConstantOfShape` of `Shape`
+    """
     return _filled_like(x, 0)
 
 
 def ones_like(x: Operand) -> Variable:
-    """Return ones of the shape and dtype of ``x``."""
+    """Return ones of the shape and dtype of ``x``.
+
+    Args:
+        x: any shape and dtype.
+
+    Gradient:
+        None: the result does not depend on the values.
+
+    Examples:
+        >>> F.ones_like(np.array([5.0, np.nan])).d
+        array([1., 1.])
+
+    Elsewhere:
+        - nnabla: none, `F.constant(1, x.shape)`
+        - PyTorch: `torch.ones_like`
+        - ONNX: none, `ConstantOfShape` of `Shape`
+    """
     return _filled_like(x, 1)
 
 
@@ -334,7 +516,25 @@ def shape_samples(rng: np.random.Generator) -> Iterator[Sample]:
 
 
 def shape(x: Operand, start: int | None = None, end: int | None = None) -> Variable:
-    """Return the lengths of the axes of ``x`` from ``start`` to before ``end``, as integers."""
+    """Return the lengths of the axes of ``x`` as integers.
+
+    Args:
+        x: any shape.
+        start: the first axis; ``None`` for the first of all.
+        end: the axis to end before; ``None`` for all.
+
+    Gradient:
+        None: lengths have no slope.
+
+    Examples:
+        >>> F.shape(np.zeros((2, 3, 4)), start=1).d
+        array([3, 4])
+
+    Elsewhere:
+        - nnabla: `shape`
+        - PyTorch: none, `x.shape`
+        - ONNX: `Shape`
+    """
     return shape_operator(x, start=start, end=end)
 
 

@@ -60,7 +60,7 @@ def _axes(count: int) -> tuple[list[int], list[int]]:
     return list(range(4, 4 + count)), list(range(4 + count, 4 + 2 * count))
 
 
-@defop("nnl::convolution", save=("x", "weight"))
+@defop("nnl::convolution", save=("x", "weight"), precision="half")
 def convolution_operator(
     x: Array,
     weight: Array,
@@ -89,7 +89,7 @@ def convolution_operator(
     return np.asarray(y.astype(x.dtype, copy=False))
 
 
-@defop("nnl::convolution_data_gradient", save=("dy", "weight"), outputs=("dx",))
+@defop("nnl::convolution_data_gradient", save=("dy", "weight"), outputs=("dx",), precision="half")
 def convolution_data_gradient(
     dy: Array, weight: Array, *, stride: Lengths, pad: Pairs, dilation: Lengths, group: int = 1
 ) -> Array:
@@ -123,7 +123,7 @@ def convolution_data_gradient(
     return np.asarray(dx.astype(dy.dtype, copy=False))
 
 
-@defop("nnl::convolution_weight_gradient", save=("x", "dy"), outputs=("dw",))
+@defop("nnl::convolution_weight_gradient", save=("x", "dy"), outputs=("dw",), precision="half")
 def convolution_weight_gradient(
     x: Array,
     dy: Array,
@@ -412,24 +412,37 @@ def convolution(
 ) -> Variable:
     """Correlate windows of ``x`` with each map of ``weight``, over any number of spatial axes.
 
-    Parameters
-    ----------
-    x
-        (*batch, channels, *spatial), or (*batch, *spatial, channels) with ``channel_last``
-    weight
-        (maps, channels/group, *kernel), or (maps, *kernel, channels/group) with ``channel_last``
-    bias
-        (maps,), or ``None``
-    base_axis
-        number of batch axes, or the negative index of the first axis after them
-    pad
-        zeros at both ends of each spatial axis: a number, one per axis, or (before, after) pairs
-    stride, dilation
-        steps of the window, and between the places that it reads; a number, or one per axis
-    group
-        number of groups that channels and maps are divided into
+    ``y[n, m, i] = bias[m] + sum over c, k of weight[m, c, k] x[n, c, i stride + k dilation - pad]``
 
-    Raises `ShapeError` where shapes do not fit or the window is longer than the padded axis.
+    Args:
+        x: (*batch, channels, *spatial), or (*batch, *spatial, channels) with ``channel_last``.
+        weight: (maps, channels/group, *kernel), or (maps, *kernel, channels/group) with
+            ``channel_last``.
+        bias: (maps,), or ``None``.
+        base_axis: number of batch axes, or the negative index of the first axis after them.
+        pad: zeros at both ends of each spatial axis: a number, one per axis, or (before, after) pairs.
+        stride: steps of the window: a number, or one per axis.
+        dilation: steps between the places that a window reads: a number, or one per axis.
+        group: number of groups that channels and maps are divided into.
+        channel_last: where the channels are.
+
+    Raises:
+        ShapeError: shapes do not fit, or the window is longer than the padded axis.
+
+    Gradient:
+        Of ``x`` a transposed convolution of ``dy`` with the weight; of ``weight`` a correlation of ``x``
+        with ``dy``; of ``bias`` the sum of ``dy``.
+
+    Examples:
+        >>> x, weight = np.arange(16.0).reshape(1, 1, 4, 4), np.ones((1, 1, 3, 3))
+        >>> F.convolution(x, weight).d
+        array([[[[45., 54.],
+                 [81., 90.]]]])
+
+    Elsewhere:
+        - nnabla: `convolution`
+        - PyTorch: `torch.nn.functional.conv2d`
+        - ONNX: `Conv`
     """
     x, weight, batch = _prepare(x, weight, base_axis, channel_last)
     options = _options(x.ndim - 2, pad, stride, dilation)
@@ -456,13 +469,38 @@ def deconvolution(
     channel_last: bool = False,
     output_padding: PerAxis = None,
 ) -> Variable:
-    """Transposed convolution: what the gradient of `convolution` does with its data.
+    """Transpose a convolution: do what the gradient of `convolution` does with its data.
 
-    The weight is (channels, maps/group, *kernel), or (channels, *kernel, maps/group) with
-    ``channel_last``. A spatial axis of length n becomes
-    ``(n - 1) stride + dilation (kernel - 1) + 1 - before - after + output_padding``;
-    ``output_padding`` must be less than the stride or the dilation. Other arguments are those of
-    `convolution`.
+    A spatial axis of length n becomes
+    ``(n - 1) stride + dilation (kernel - 1) + 1 - before - after + output_padding``.
+
+    Args:
+        x: (*batch, channels, *spatial), or (*batch, *spatial, channels) with ``channel_last``.
+        weight: (channels, maps/group, *kernel), or (channels, *kernel, maps/group) with
+            ``channel_last``.
+        bias: (maps,), or ``None``.
+        base_axis: number of batch axes, or the negative index of the first axis after them.
+        pad: what the convolution padded, taken off at both ends of each spatial axis.
+        stride: steps of the window: a number, or one per axis.
+        dilation: steps between the places that a window writes: a number, or one per axis.
+        group: number of groups that channels and maps are divided into.
+        channel_last: where the channels are.
+        output_padding: lengthens each axis at its end; less than the stride or the dilation.
+
+    Raises:
+        ShapeError: shapes do not fit, or nothing would be left.
+
+    Gradient:
+        Of ``x`` a convolution of ``dy`` with the weight.
+
+    Examples:
+        >>> F.deconvolution(np.array([[[1.0, 2.0]]]), np.array([[[1.0, 10.0]]]), stride=(2,)).d
+        array([[[ 1., 10.,  2., 20.]]])
+
+    Elsewhere:
+        - nnabla: `deconvolution`
+        - PyTorch: `torch.nn.functional.conv_transpose2d`
+        - ONNX: `ConvTranspose`
     """
     x, weight, batch = _prepare(x, weight, base_axis, channel_last)
     count = x.ndim - 2
@@ -501,8 +539,32 @@ def depthwise_convolution(
 ) -> Variable:
     """Convolve each channel alone, with ``multiplier`` maps for each.
 
-    ``x`` is (*batch, channels, *spatial), ``weight`` (channels * multiplier, *kernel); the other
-    arguments are those of `convolution`.
+    Args:
+        x: (*batch, channels, *spatial).
+        weight: (channels * multiplier, *kernel).
+        bias: (channels * multiplier,), or ``None``.
+        base_axis: number of batch axes, or the negative index of the first axis after them.
+        pad: zeros at both ends of each spatial axis: a number, one per axis, or (before, after) pairs.
+        stride: steps of the window: a number, or one per axis.
+        dilation: steps between the places that a window reads: a number, or one per axis.
+        multiplier: maps for each channel.
+
+    Raises:
+        ShapeError: shapes do not fit, or the window is longer than the padded axis.
+
+    Gradient:
+        As of `convolution`.
+
+    Examples:
+        >>> x, weight = np.array([[[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]]]), np.array([[1.0, 1.0], [1.0, -1.0]])
+        >>> F.depthwise_convolution(x, weight).d
+        array([[[ 3.,  5.],
+                [-1., -1.]]])
+
+    Elsewhere:
+        - nnabla: `depthwise_convolution`
+        - PyTorch: `torch.nn.functional.conv2d` with `groups=channels`
+        - ONNX: `Conv` with `group=channels`
     """
     weight = floating(weight)
     data = floating(x)
@@ -529,8 +591,30 @@ def depthwise_deconvolution(
 ) -> Variable:
     """Transpose `depthwise_convolution`: every ``divisor`` channels are summed into one map.
 
-    ``x`` is (*batch, channels, *spatial), ``weight`` (channels, *kernel); the other arguments are
-    those of `convolution`.
+    Args:
+        x: (*batch, channels, *spatial).
+        weight: (channels, *kernel).
+        bias: (channels / divisor,), or ``None``.
+        base_axis: number of batch axes, or the negative index of the first axis after them.
+        pad: what the convolution padded, taken off at both ends of each spatial axis.
+        stride: steps of the window: a number, or one per axis.
+        dilation: steps between the places that a window writes: a number, or one per axis.
+        divisor: channels for each map.
+
+    Raises:
+        ShapeError: shapes do not fit, or ``divisor`` does not divide the channels.
+
+    Gradient:
+        As of `deconvolution`.
+
+    Examples:
+        >>> F.depthwise_deconvolution(np.array([[[1.0, 2.0]]]), np.array([[1.0, 10.0]])).d
+        array([[[ 1., 12., 20.]]])
+
+    Elsewhere:
+        - nnabla: `depthwise_deconvolution`
+        - PyTorch: `torch.nn.functional.conv_transpose2d` with `groups=channels`
+        - ONNX: `ConvTranspose` with `group=channels`
     """
     weight = floating(weight)
     data = floating(x)

@@ -17,7 +17,24 @@ __all__ = ["eye_like", "matrix_diag", "matrix_diag_part", "trilu"]
 
 @defop("nnl::matrix_diag")
 def matrix_diag(x: Array) -> Array:
-    """Make matrices with the last axis of ``x`` on the diagonal, and zeros elsewhere."""
+    """Make matrices with the last axis of ``x`` on the diagonal, and zeros elsewhere.
+
+    Args:
+        x: (..., n); the result is (..., n, n).
+
+    Gradient:
+        The diagonal of ``dy``.
+
+    Examples:
+        >>> F.matrix_diag(np.array([1.0, 2.0])).d
+        array([[1., 0.],
+               [0., 2.]])
+
+    Elsewhere:
+        - nnabla: `matrix_diag`
+        - PyTorch: `torch.diag_embed`
+        - ONNX: none, `Mul` with `EyeLike`
+    """
     size = x.shape[-1]
     result = np.zeros((*x.shape, size), x.dtype)
     result[..., np.arange(size), np.arange(size)] = x
@@ -47,7 +64,23 @@ def matrix_diag_samples(rng: np.random.Generator) -> Iterator[Sample]:
 
 @defop("nnl::matrix_diag_part")
 def matrix_diag_part(x: Array) -> Array:
-    """Return the diagonals of square matrices."""
+    """Return the diagonals of square matrices.
+
+    Args:
+        x: (..., n, n); the result is (..., n).
+
+    Gradient:
+        ``dy`` on the diagonal, 0 elsewhere.
+
+    Examples:
+        >>> F.matrix_diag_part(np.array([[1.0, 5.0], [6.0, 2.0]])).d
+        array([1., 2.])
+
+    Elsewhere:
+        - nnabla: `matrix_diag_part`
+        - PyTorch: `torch.diagonal`, of the last two axes
+        - ONNX: none, `ReduceSum` of a product with `EyeLike`
+    """
     return np.diagonal(x, axis1=-2, axis2=-1).copy()
 
 
@@ -103,7 +136,26 @@ def trilu_samples(rng: np.random.Generator) -> Iterator[Sample]:
 
 
 def trilu(x: Operand, k: int = 0, upper: bool = True) -> Variable:
-    """Keep of each matrix the elements on and above diagonal ``k`` (below, without ``upper``)."""
+    """Keep of each matrix the elements on one side of a diagonal, and 0 on the other.
+
+    Args:
+        x: (..., rows, columns).
+        k: which diagonal: 0 for the main one, positive above, negative below.
+        upper: whether those on and above it are kept, or those on and below.
+
+    Gradient:
+        The same part of ``dy``.
+
+    Examples:
+        >>> F.trilu(np.array([[1.0, 2.0], [3.0, 4.0]]), upper=False).d
+        array([[1., 0.],
+               [3., 4.]])
+
+    Elsewhere:
+        - nnabla: `trilu`
+        - PyTorch: `torch.triu` or `torch.tril`
+        - ONNX: `Trilu`
+    """
     return trilu_operator(x, k=int(k), upper=bool(upper))
 
 
@@ -137,5 +189,23 @@ def eye_like_samples(rng: np.random.Generator) -> Iterator[Sample]:
 
 
 def eye_like(x: Operand, k: int = 0) -> Variable:
-    """Return matrices shaped like ``x``, with ones on diagonal ``k`` and zeros elsewhere."""
+    """Return matrices shaped like ``x``, with ones on a diagonal and zeros elsewhere.
+
+    Args:
+        x: (..., rows, columns).
+        k: which diagonal: 0 for the main one, positive above, negative below.
+
+    Gradient:
+        None: the result does not depend on the values.
+
+    Examples:
+        >>> F.eye_like(np.zeros((2, 3)), k=1).d
+        array([[0., 1., 0.],
+               [0., 0., 1.]])
+
+    Elsewhere:
+        - nnabla: `eye_like`
+        - PyTorch: `torch.eye`, of sizes
+        - ONNX: `EyeLike`
+    """
     return eye_like_operator(x, k=int(k))

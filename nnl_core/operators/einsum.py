@@ -203,7 +203,7 @@ def _ranks(operands: Iterable[Any]) -> tuple[int, ...]:
     return tuple(len(x.shape) for x in operands)
 
 
-@defop("nnl::einsum", save=("xs",))
+@defop("nnl::einsum", save=("xs",), precision="half")
 def einsum_operator(*xs: Array, equation: str) -> Array:
     """Sum of products of the operands' elements, as the equation says."""
     dtype = sum_dtype(xs[0].dtype)
@@ -307,8 +307,27 @@ def einsum(*operands: Operand, equation: str = "") -> Variable:
     """Sum products of elements as an equation such as ``"bij,bjk->bik"`` says.
 
     Without ``->`` the result has the ellipsis' axes, then the letters that occur once, in
-    alphabetical order. An ellipsis that the result leaves out is summed over. The equation may
-    also come first, as in ``numpy.einsum``. Raises `ShapeError` where equation and shapes differ.
+    alphabetical order. An ellipsis that the result leaves out is summed over. The equation may also
+    come first, as in `numpy.einsum`.
+
+    Args:
+        *operands: an array for each term of the equation.
+        equation: letters for the axes of each operand, and of the result.
+
+    Raises:
+        ShapeError: equation and shapes differ.
+
+    Gradient:
+        Of each operand the product of ``dy`` and the others, by an equation of its own.
+
+    Examples:
+        >>> F.einsum(np.array([1.0, 2.0]), np.array([[1.0], [10.0]]), equation="i,ij->j").d
+        array([21.])
+
+    Elsewhere:
+        - nnabla: `einsum`
+        - PyTorch: `torch.einsum`, equation first
+        - ONNX: `Einsum`
     """
     if operands and isinstance(operands[0], str):
         equation, *rest = operands

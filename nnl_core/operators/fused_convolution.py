@@ -44,12 +44,45 @@ def fused_convolution(
 ) -> Variable:
     """Pad, convolve, normalise the batch, add ``z``, and apply a nonlinearity.
 
-    Normalisation is left out where its four arguments are ``None``, and so is ``z``. ``pad`` is
-    that of `convolution`, or the flat ``pad_width`` of ``F.pad``; ``pad_mode`` and
-    ``constant_value`` are those of ``F.pad``. ``nonlinearity`` is identity (or empty), relu,
-    sigmoid, tanh, relu6, or leaky_relu or elu, whose slope is in ``nonlinearity_args``.
+    Normalisation is left out where its four arrays are ``None``, and so is ``z``.
 
-    Raises `OperatorError` for another nonlinearity, or arguments that it does not take.
+    Args:
+        x: (*batch, channels, *spatial), or (*batch, *spatial, channels) with ``channel_last``.
+        weight: as that of `convolution`.
+        bias: (maps,), or ``None``.
+        beta: as that of `batch_normalization`.
+        gamma: as that of `batch_normalization`.
+        mean: the running mean.
+        variance: the running variance.
+        z: what is added, of the shape of the result.
+        base_axis: number of batch axes.
+        pad: that of `convolution`, or the flat ``pad_width`` of `pad`.
+        stride: that of `convolution`.
+        dilation: that of `convolution`.
+        group: that of `convolution`.
+        channel_last: where the channels are.
+        decay_rate: that of `batch_normalization`.
+        eps: that of `batch_normalization`.
+        batch_stat: whether the statistics of the batch normalise, or the running ones.
+        nonlinearity: identity (or empty), relu, sigmoid, tanh, relu6, leaky_relu or elu.
+        nonlinearity_args: the slope of leaky_relu or elu.
+        pad_mode: the ``mode`` of `pad`.
+        constant_value: that of `pad`.
+
+    Raises:
+        OperatorError: another nonlinearity, or arguments that it does not take.
+
+    Gradient:
+        That of the parts.
+
+    Examples:
+        >>> F.fused_convolution(np.array([[[1.0, -2.0]]]), np.array([[[3.0]]])).d
+        array([[[3., 0.]]])
+
+    Elsewhere:
+        - nnabla: `fused_convolution`
+        - PyTorch: none, `conv2d`, `batch_norm` and the nonlinearity one after the other
+        - ONNX: none, `Pad`, `Conv`, `BatchNormalization`, `Add` and the nonlinearity
     """
     x = floating(x)
     axis = normalize_axis(base_axis, x.ndim)

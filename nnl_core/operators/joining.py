@@ -63,7 +63,27 @@ def concatenate_samples(rng: np.random.Generator) -> Iterator[Sample]:
 
 
 def concatenate(*x: Operand, axis: int | None = None) -> Variable:
-    """Put arrays end to end along ``axis`` (default: the last)."""
+    """Put arrays end to end.
+
+    Args:
+        *x: arrays whose shapes differ along ``axis`` alone.
+        axis: the axis to join; ``None`` for the last.
+
+    Raises:
+        ShapeError: another axis differs.
+
+    Gradient:
+        To each array its part of ``dy``.
+
+    Examples:
+        >>> F.concatenate(np.array([1.0, 2.0]), np.array([3.0])).d
+        array([1., 2., 3.])
+
+    Elsewhere:
+        - nnabla: `concatenate`
+        - PyTorch: `torch.cat`
+        - ONNX: `Concat`
+    """
     return concatenate_operator(*x, axis=-1 if axis is None else int(axis))
 
 
@@ -104,7 +124,28 @@ def stack_samples(rng: np.random.Generator) -> Iterator[Sample]:
 
 
 def stack(*x: Operand, axis: int = 0) -> Variable:
-    """Put arrays of one shape side by side along a new axis."""
+    """Put arrays of one shape side by side along a new axis.
+
+    Args:
+        *x: the arrays.
+        axis: where the new axis is in the result.
+
+    Raises:
+        ShapeError: the shapes differ.
+
+    Gradient:
+        To each array its part of ``dy``.
+
+    Examples:
+        >>> F.stack(np.array([1.0, 2.0]), np.array([3.0, 4.0]), axis=1).d
+        array([[1., 3.],
+               [2., 4.]])
+
+    Elsewhere:
+        - nnabla: `stack`
+        - PyTorch: `torch.stack`
+        - ONNX: none, `Concat` of `Unsqueeze`
+    """
     return stack_operator(*x, axis=int(axis))
 
 
@@ -146,7 +187,27 @@ def split_samples(rng: np.random.Generator) -> Iterator[Sample]:
 
 
 def split(x: Operand, axis: int = 0) -> list[Variable]:
-    """Divide ``x`` along ``axis`` into as many arrays as it is long there; the axis goes."""
+    """Divide ``x`` into as many arrays as it is long along ``axis``, which goes.
+
+    Args:
+        x: any shape but 0-d.
+        axis: the axis to divide.
+
+    Returns:
+        A list of arrays.
+
+    Gradient:
+        The gradients of the parts, put side by side.
+
+    Examples:
+        >>> [part.d.tolist() for part in F.split(np.array([[1.0, 2.0], [3.0, 4.0]]), axis=1)]
+        [[1.0, 3.0], [2.0, 4.0]]
+
+    Elsewhere:
+        - nnabla: `split`
+        - PyTorch: `torch.unbind`
+        - ONNX: `Split`, followed by `Squeeze`
+    """
     variable = x if isinstance(x, Variable) else Variable.constant(x)
     if variable.ndim and variable.shape[normalize_axis(axis, variable.ndim)] == 0:
         raise ShapeError(f"axis {axis} of shape {variable.shape} has length 0: no parts to return")

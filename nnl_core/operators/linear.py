@@ -31,7 +31,7 @@ def _product(a: Array, b: Array) -> Array:
 # Stacks of matrices ------------------------------------------------------------------------------
 
 
-@defop("nnl::batch_matmul", save=("a", "b"))
+@defop("nnl::batch_matmul", save=("a", "b"), precision="half")
 def batch_matmul_operator(
     a: Array, b: Array, *, transpose_a: bool = False, transpose_b: bool = False
 ) -> Array:
@@ -99,7 +99,26 @@ def batch_matmul(
 ) -> Variable:
     """Multiply the matrices in the last two axes; the axes before them broadcast.
 
-    ``transpose_a`` and ``transpose_b`` swap the last two axes of an operand first.
+    Args:
+        a: (..., rows, inner), or (..., inner, rows) with ``transpose_a``.
+        b: (..., inner, columns), or (..., columns, inner) with ``transpose_b``.
+        transpose_a: whether the last two axes of ``a`` are swapped first.
+        transpose_b: the same of ``b``.
+
+    Raises:
+        ShapeError: inner lengths differ, or the leading axes do not broadcast.
+
+    Gradient:
+        ``da = dy b^T``, ``db = a^T dy``, summed back to their shapes.
+
+    Examples:
+        >>> F.batch_matmul(np.array([[[1.0, 2.0]]]), np.array([[[3.0, 4.0]]]), transpose_b=True).d
+        array([[[11.]]])
+
+    Elsewhere:
+        - nnabla: `batch_matmul`
+        - PyTorch: `torch.matmul`
+        - ONNX: `MatMul`
     """
     result: Variable = batch_matmul_operator(
         *same_dtype(a, b), transpose_a=bool(transpose_a), transpose_b=bool(transpose_b)
@@ -108,9 +127,26 @@ def batch_matmul(
 
 
 def matmul(x: Operand, y: Operand) -> Variable:
-    """``x @ y`` as NumPy defines it: 1-D operands are vectors, leading axes broadcast.
+    """Multiply matrices as ``x @ y`` of NumPy: 1-D operands are vectors, leading axes broadcast.
 
-    Raises `ShapeError` for 0-d operands and lengths that do not match.
+    Args:
+        x: (..., rows, inner), or (inner,).
+        y: (..., inner, columns), or (inner,).
+
+    Raises:
+        ShapeError: an operand is 0-d, or lengths do not match.
+
+    Gradient:
+        ``dx = dz y^T``, ``dy = x^T dz``, summed back to their shapes.
+
+    Examples:
+        >>> F.matmul(np.array([[1.0, 2.0], [3.0, 4.0]]), np.array([1.0, 1.0])).d
+        array([3., 7.])
+
+    Elsewhere:
+        - nnabla: none, `x @ y`
+        - PyTorch: `torch.matmul`
+        - ONNX: `MatMul`
     """
     left, right = same_dtype(x, y)
     if not left.ndim or not right.ndim:
@@ -132,7 +168,7 @@ def matmul(x: Operand, y: Operand) -> Variable:
 # One matrix for all ------------------------------------------------------------------------------
 
 
-@defop("nnl::affine", save=("x", "weight"))
+@defop("nnl::affine", save=("x", "weight"), precision="half")
 def affine_operator(
     x: Array, weight: Array, bias: Array | None = None, *, base_axis: int = 1
 ) -> Array:
@@ -196,20 +232,28 @@ def affine_samples(rng: np.random.Generator) -> Iterator[Sample]:
 def affine(
     x: Operand, weight: Operand, bias: Operand | None = None, base_axis: int = 1
 ) -> Variable:
-    """``y = x W + b``, a fully connected layer.
+    """Apply a fully connected layer: ``y = x W + b``.
 
-    Parameters
-    ----------
-    x
-        ``(batch..., inputs...)``; the axes from ``base_axis`` on are flattened
-    weight
-        ``(inputs, outputs...)``
-    bias
-        ``(outputs...)``
-    base_axis
-        first axis that is not a batch axis
+    Args:
+        x: (*batch, *inputs); the axes from ``base_axis`` on are flattened.
+        weight: (inputs, *outputs).
+        bias: (*outputs), or ``None``.
+        base_axis: first axis that is not a batch axis.
 
-    Raises `ShapeError` where they do not fit.
+    Raises:
+        ShapeError: the shapes do not fit.
+
+    Gradient:
+        ``dx = dy W^T``, ``dW = x^T dy``, ``db`` the sum of ``dy`` over the batch.
+
+    Examples:
+        >>> F.affine(np.array([[1.0, 2.0]]), np.array([[1.0, 0.0], [0.0, 10.0]]), np.array([0.5, 0.5])).d
+        array([[ 1.5, 20.5]])
+
+    Elsewhere:
+        - nnabla: `affine`
+        - PyTorch: `torch.nn.functional.linear`, whose weight is transposed
+        - ONNX: `Gemm`
     """
     left, right = same_dtype(x, weight)
     if bias is not None:
@@ -220,10 +264,29 @@ def affine(
 
 
 def dot(a: Operand, b: Operand, out: Variable | None = None) -> Variable:
-    """``numpy.dot``: the last axis of ``a`` against the second-to-last (or only) axis of ``b``.
+    """Sum products over the last axis of ``a`` and the second-to-last (or only) axis of ``b``.
 
-    A 0-d operand or a number multiplies. With ``out`` given, that variable becomes the result (it
-    needs its shape and dtype) and is returned.
+    A 0-d operand or a number multiplies. As `numpy.dot`.
+
+    Args:
+        a: (..., inner).
+        b: (..., inner, columns), or (inner,).
+        out: a variable that becomes the result and is returned; it needs its shape and dtype.
+
+    Raises:
+        ShapeError: the inner lengths differ.
+
+    Gradient:
+        As of a matrix product.
+
+    Examples:
+        >>> F.dot(np.array([1.0, 2.0]), np.array([3.0, 4.0])).d
+        array(11.)
+
+    Elsewhere:
+        - nnabla: `dot`
+        - PyTorch: `torch.tensordot`, with the axes named
+        - ONNX: none, `Einsum`
     """
     left, right = same_dtype(a, b)
     if not left.ndim or not right.ndim:

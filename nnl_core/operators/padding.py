@@ -89,13 +89,28 @@ def pad(
 ) -> Variable:
     """Add elements before and after, along the last axes.
 
-    Parameters
-    ----------
-    pad_width
-        a pair of widths (before, after) for each axis, the last pair for the last axis
-    mode
-        ``"constant"``; ``"reflect"``, at the outermost elements, which are not doubled; or
-        ``"repeat"``, the outermost elements
+    Args:
+        x: any shape.
+        pad_width: a pair of widths (before, after) for each axis, the last pair for the last axis; a
+            negative width takes elements away.
+        mode: ``"constant"``; ``"reflect"``, at the outermost elements, which are not doubled; or
+            ``"repeat"``, the outermost elements.
+        constant_value: what a constant border holds.
+
+    Raises:
+        ShapeError: there are more pairs than axes, or less to reflect than asked for.
+
+    Gradient:
+        The part of ``dy`` inside; what was reflected or repeated is added to where it came from.
+
+    Examples:
+        >>> F.pad(np.array([1.0, 2.0, 3.0]), (2, 1), mode="reflect").d
+        array([3., 2., 1., 2., 3., 2.])
+
+    Elsewhere:
+        - nnabla: `pad`
+        - PyTorch: `torch.nn.functional.pad`, whose first pair is of the last axis
+        - ONNX: `Pad`
     """
     widths = tuple(int(width) for width in pad_width)
     if mode == "constant":
@@ -152,10 +167,25 @@ def shift_samples(rng: np.random.Generator) -> Iterator[Sample]:
 def shift(
     x: Operand, shifts: Sequence[int] | None = None, border_mode: str = "nearest"
 ) -> Variable:
-    """Move the elements along the last axes by ``shifts``, towards larger positions if positive.
+    """Move the elements along the last axes, towards larger positions if positive.
 
-    What moves in is, by ``border_mode``, the ``"nearest"`` element of the array, or the array
-    ``"reflect"``-ed at its border.
+    Args:
+        x: any shape.
+        shifts: how far, for each of the last axes; ``None`` for not at all.
+        border_mode: what moves in: the ``"nearest"`` element of the array, or the array ``"reflect"``-ed
+            at its border.
+
+    Gradient:
+        ``dy`` moved back; what moved in is added to where it came from.
+
+    Examples:
+        >>> F.shift(np.array([1.0, 2.0, 3.0]), (1,)).d
+        array([1., 1., 2.])
+
+    Elsewhere:
+        - nnabla: `shift`
+        - PyTorch: none, `torch.nn.functional.pad` and a slice
+        - ONNX: none, `Pad` and `Slice`
     """
     listed = () if shifts is None else tuple(int(by) for by in shifts)
     return shift_operator(x, shifts=listed, border_mode=border_mode)

@@ -458,25 +458,34 @@ def max_pooling(
     pad: Pad = None,
     channel_last: bool = False,
 ) -> Variable:
-    """Largest element of each window; ``NaN`` wins, and so does the first of equal elements.
+    """Take the largest element of each window; NaN wins.
 
-    Parameters
-    ----------
-    x
-        (*leading, *spatial), as many spatial axes as the kernel has; with ``channel_last``
-        (*leading, *spatial, channels)
-    kernel
-        shape of the window, a length for each spatial axis
-    stride
-        steps of the window, by default its shape
-    ignore_border
-        whether only windows inside the padded input count, or all that begin inside the input or
-        the padding before it
-    pad
-        at both ends of each spatial axis: a number, one per axis, or (before, after) pairs, less
-        than the kernel
+    Args:
+        x: (*leading, *spatial), as many spatial axes as the kernel has; with ``channel_last``
+            (*leading, *spatial, channels).
+        kernel: shape of the window, a length for each spatial axis.
+        stride: steps of the window, by default its shape.
+        ignore_border: whether only windows inside the padded input count, or all that begin inside
+            the input or the padding before it.
+        pad: at both ends of each spatial axis: a number, one per axis, or (before, after) pairs, less
+            than the kernel. Padding is never the largest.
+        channel_last: where the channels are.
 
-    Raises `ShapeError` where no window fits.
+    Raises:
+        ShapeError: no window fits.
+
+    Gradient:
+        Goes to the first of equal maxima of each window; an element in several windows sums.
+
+    Examples:
+        >>> F.max_pooling(np.arange(16.0).reshape(1, 4, 4), (2, 2)).d
+        array([[[ 5.,  7.],
+                [13., 15.]]])
+
+    Elsewhere:
+        - nnabla: `max_pooling`
+        - PyTorch: `torch.nn.functional.max_pool2d`, `ceil_mode` is the opposite of `ignore_border`
+        - ONNX: `MaxPool`
     """
     x = floating(x)
     options = _options(x, kernel, stride, ignore_border, pad, channel_last)
@@ -492,7 +501,30 @@ def max_pooling_backward(
     pad: Pad = None,
     channel_last: bool = False,
 ) -> Variable:
-    """Gradient of `max_pooling` with respect to ``x``, where ``dy`` is that of its result."""
+    """Compute the gradient of `max_pooling` with respect to its input.
+
+    Args:
+        dy: the gradient of the pooled result.
+        x: the input of the pooling.
+        kernel: shape of the window.
+        stride: steps of the window, by default its shape.
+        ignore_border: as in `max_pooling`.
+        pad: as in `max_pooling`.
+        channel_last: as in `max_pooling`.
+
+    Gradient:
+        Linear in ``dy``: it gets the gradient at the places of the maxima. None for ``x``.
+
+    Examples:
+        >>> F.max_pooling_backward(np.array([[[7.0]]]), np.array([[[1.0, 4.0], [2.0, 3.0]]]), (2, 2)).d
+        array([[[0., 7.],
+                [0., 0.]]])
+
+    Elsewhere:
+        - nnabla: `max_pooling_backward`
+        - PyTorch: `torch.nn.functional.max_unpool2d`, with the indices of the maxima
+        - ONNX: `MaxUnpool`, with the indices of the maxima
+    """
     x = floating(x)
     options = _options(x, kernel, stride, ignore_border, pad, channel_last)
     y = max_pooling_operator(x, **options)
@@ -507,7 +539,35 @@ def sum_pooling(
     pad: Pad = None,
     channel_last: bool = False,
 ) -> Variable:
-    """Sum of each window. The arguments are those of `max_pooling`; padding is zero."""
+    """Sum each window.
+
+    Args:
+        x: (*leading, *spatial), as many spatial axes as the kernel has; with ``channel_last``
+            (*leading, *spatial, channels).
+        kernel: shape of the window, a length for each spatial axis.
+        stride: steps of the window, by default its shape.
+        ignore_border: whether only windows inside the padded input count, or all that begin inside
+            the input or the padding before it.
+        pad: zeros at both ends of each spatial axis: a number, one per axis, or (before, after) pairs,
+            less than the kernel.
+        channel_last: where the channels are.
+
+    Raises:
+        ShapeError: no window fits.
+
+    Gradient:
+        Each ``dy`` goes to all elements of its window.
+
+    Examples:
+        >>> F.sum_pooling(np.arange(16.0).reshape(1, 4, 4), (2, 2)).d
+        array([[[10., 18.],
+                [42., 50.]]])
+
+    Elsewhere:
+        - nnabla: `sum_pooling`
+        - PyTorch: `torch.nn.functional.avg_pool2d` with `divisor_override=1`
+        - ONNX: none, `AveragePool` times the size of the window
+    """
     x = floating(x)
     options = _options(x, kernel, stride, ignore_border, pad, channel_last)
     return sum_pooling_operator(x, **options)
@@ -522,10 +582,37 @@ def average_pooling(
     channel_last: bool = False,
     including_pad: bool = True,
 ) -> Variable:
-    """Average of each window. The arguments are those of `max_pooling`; padding is zero.
+    """Average each window.
 
-    ``including_pad`` tells whether padding counts in the size of a window. What a window reaches
-    beyond the padding never counts.
+    What a window reaches beyond the padding never counts.
+
+    Args:
+        x: (*leading, *spatial), as many spatial axes as the kernel has; with ``channel_last``
+            (*leading, *spatial, channels).
+        kernel: shape of the window, a length for each spatial axis.
+        stride: steps of the window, by default its shape.
+        ignore_border: whether only windows inside the padded input count, or all that begin inside
+            the input or the padding before it.
+        pad: zeros at both ends of each spatial axis: a number, one per axis, or (before, after) pairs,
+            less than the kernel.
+        channel_last: where the channels are.
+        including_pad: whether padding counts in the size of a window.
+
+    Raises:
+        ShapeError: no window fits.
+
+    Gradient:
+        Each ``dy`` is divided evenly among the elements of its window.
+
+    Examples:
+        >>> F.average_pooling(np.arange(16.0).reshape(1, 4, 4), (2, 2)).d
+        array([[[ 2.5,  4.5],
+                [10.5, 12.5]]])
+
+    Elsewhere:
+        - nnabla: `average_pooling`
+        - PyTorch: `torch.nn.functional.avg_pool2d`, `ceil_mode` is the opposite of `ignore_border`
+        - ONNX: `AveragePool`
     """
     x = floating(x)
     options = _options(x, kernel, stride, ignore_border, pad, channel_last)
@@ -533,7 +620,26 @@ def average_pooling(
 
 
 def global_average_pooling(x: Operand) -> Variable:
-    """Average over all axes after the channels: (batch, channels, *spatial) to (.., .., 1, 1)."""
+    """Average over all axes after the channels.
+
+    Args:
+        x: (batch, channels, *spatial).
+
+    Returns:
+        (batch, channels, 1, ..., 1).
+
+    Gradient:
+        ``dx = dy / n``, with ``n`` spatial positions.
+
+    Examples:
+        >>> F.global_average_pooling(np.arange(8.0).reshape(1, 2, 2, 2)).d.ravel()
+        array([1.5, 5.5])
+
+    Elsewhere:
+        - nnabla: `global_average_pooling`
+        - PyTorch: `torch.nn.functional.adaptive_avg_pool2d` to size 1
+        - ONNX: `GlobalAveragePool`
+    """
     x = floating(x)
     if x.ndim < 3:
         raise ShapeError(
@@ -545,7 +651,26 @@ def global_average_pooling(x: Operand) -> Variable:
 
 
 def unpooling(x: Operand, kernel: Sequence[int], channel_last: bool = False) -> Variable:
-    """Repeat each element over a block of shape ``kernel`` in the spatial axes."""
+    """Repeat each element over a block in the spatial axes.
+
+    Args:
+        x: (*leading, *spatial), as many spatial axes as the kernel has; with ``channel_last``
+            (*leading, *spatial, channels).
+        kernel: shape of the block, a length for each spatial axis.
+        channel_last: where the channels are.
+
+    Gradient:
+        The sum over each block.
+
+    Examples:
+        >>> F.unpooling(np.array([[1.0, 2.0]]), (1, 2)).d
+        array([[1., 1., 2., 2.]])
+
+    Elsewhere:
+        - nnabla: `unpooling`
+        - PyTorch: `torch.nn.functional.interpolate` with `mode="nearest"`
+        - ONNX: `Resize` with `mode="nearest"`
+    """
     sizes = window_shape(kernel)
     if channel_last:
         sizes = (*sizes, 1)

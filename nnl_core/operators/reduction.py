@@ -41,7 +41,7 @@ __all__ = [
 # Sums and means ----------------------------------------------------------------------------------
 
 
-@defop("nnl::sum")
+@defop("nnl::sum", precision="full")
 def sum_operator(x: Array, *, axes: tuple[int, ...], keepdims: bool = False) -> Array:
     """Sum over axes; integers and booleans in 64 bits, ``float16`` in ``float32``."""
     dtype = sum_dtype(x.dtype)
@@ -74,7 +74,25 @@ sum_operator.multiply_adds(cost)
 
 
 def sum(x: Operand, axis: Axes = None, keepdims: bool = False) -> Variable:
-    """Sum over ``axis``: one, several, or ``None`` for all. Integers are summed in 64 bits."""
+    """Sum over axes. Integers and truths are summed in 64 bits; ``float16`` in ``float32``.
+
+    Args:
+        x: any shape and dtype.
+        axis: one axis or several; ``None`` for all.
+        keepdims: whether reduced axes stay, of length 1.
+
+    Gradient:
+        ``dx = dy``, repeated along the reduced axes.
+
+    Examples:
+        >>> F.sum(np.array([[1.0, 3.0], [5.0, 6.0]]), axis=1).d
+        array([ 4., 11.])
+
+    Elsewhere:
+        - nnabla: `sum`
+        - PyTorch: `torch.sum`
+        - ONNX: `ReduceSum`
+    """
     return call_reduction(sum_operator, x, axis, keepdims)
 
 
@@ -88,7 +106,7 @@ def _define(
 
     reference.__module__ = __name__
     reference.__doc__ = function.__doc__
-    operator = defop(f"nnl::{name}", save=save)(reference)
+    operator = defop(f"nnl::{name}", save=save, precision="full")(reference)
     operator.infer(reduced_spec)
     operator.samples(samples)
     operator.multiply_adds(cost)
@@ -111,22 +129,89 @@ def mean_vjp(g: Any, y: Any, x: Any, *, axes: tuple[int, ...], keepdims: bool) -
 
 
 def mean(x: Operand, axis: Axes = None, keepdims: bool = False) -> Variable:
-    """Mean over ``axis``: one, several, or ``None`` for all; that of nothing is NaN."""
+    """Average over axes; the mean of nothing is NaN.
+
+    Args:
+        x: any shape; integers become ``float32``.
+        axis: one axis or several; ``None`` for all.
+        keepdims: whether reduced axes stay, of length 1.
+
+    Gradient:
+        ``dx = dy / n``, with ``n`` elements in each mean.
+
+    Examples:
+        >>> F.mean(np.array([[1.0, 3.0], [5.0, 6.0]]), axis=1).d
+        array([2. , 5.5])
+
+    Elsewhere:
+        - nnabla: `mean`
+        - PyTorch: `torch.mean`
+        - ONNX: `ReduceMean`
+    """
     return call_reduction(mean_operator, floating(x), axis, keepdims)
 
 
 def reduce_sum(x: Operand) -> Variable:
-    """Sum of all elements."""
+    """Sum all elements.
+
+    Args:
+        x: any shape.
+
+    Gradient:
+        ``dx = dy``.
+
+    Examples:
+        >>> F.reduce_sum(np.array([1.0, 2.0, 6.0])).d
+        array(9.)
+
+    Elsewhere:
+        - nnabla: `reduce_sum`
+        - PyTorch: `torch.sum`
+        - ONNX: `ReduceSum`
+    """
     return sum(x)
 
 
 def reduce_mean(x: Operand) -> Variable:
-    """Mean of all elements."""
+    """Average all elements.
+
+    Args:
+        x: any shape.
+
+    Gradient:
+        ``dx = dy / n``, with ``n`` elements.
+
+    Examples:
+        >>> F.reduce_mean(np.array([1.0, 2.0, 6.0])).d
+        array(3.)
+
+    Elsewhere:
+        - nnabla: `reduce_mean`
+        - PyTorch: `torch.mean`
+        - ONNX: `ReduceMean`
+    """
     return mean(x)
 
 
 def reduce(x: Operand, op: str = "sum") -> Variable:
-    """Sum (``op="sum"``) or mean (``op="mean"``) of all elements."""
+    """Reduce all elements to one number.
+
+    Args:
+        x: any shape.
+        op: ``"sum"`` or ``"mean"``.
+
+    Gradient:
+        As of `sum` and `mean`.
+
+    Examples:
+        >>> F.reduce(np.array([1.0, 2.0, 6.0]), op="mean").d
+        array(3.)
+
+    Elsewhere:
+        - nnabla: `reduce`
+        - PyTorch: `torch.sum` or `torch.mean`
+        - ONNX: `ReduceSum` or `ReduceMean`
+    """
     if op == "sum":
         return sum(x)
     if op == "mean":
@@ -135,7 +220,24 @@ def reduce(x: Operand, op: str = "sum") -> Variable:
 
 
 def add_n(*x: Operand, inplace: bool = False) -> Variable:
-    """Sum of one or more arrays, broadcasting. ``inplace`` is a hint that changes nothing."""
+    """Sum one or more arrays, broadcasting: ``y = x_0 + x_1 + ...``.
+
+    Args:
+        *x: the arrays.
+        inplace: a hint that changes nothing.
+
+    Gradient:
+        ``dy`` for each array, summed back to its shape.
+
+    Examples:
+        >>> F.add_n(np.array([1.0, 2.0]), np.array([10.0, 20.0]), np.array([0.5])).d
+        array([11.5, 22.5])
+
+    Elsewhere:
+        - nnabla: `add_n`
+        - PyTorch: none, `sum([x0, x1, ...])`
+        - ONNX: `Sum`
+    """
     if not x:
         raise OperatorError("add_n needs at least one input")
     total = F.identity(x[0]) if len(x) == 1 else x[0]
@@ -145,7 +247,24 @@ def add_n(*x: Operand, inplace: bool = False) -> Variable:
 
 
 def mul_n(*x: Operand, inplace: bool = False) -> Variable:
-    """Product of one or more arrays, broadcasting. ``inplace`` is a hint that changes nothing."""
+    """Multiply one or more arrays, broadcasting: ``y = x_0 x_1 ...``.
+
+    Args:
+        *x: the arrays.
+        inplace: a hint that changes nothing.
+
+    Gradient:
+        The product of the other arrays, also where one of them is 0.
+
+    Examples:
+        >>> F.mul_n(np.array([1.0, 2.0]), np.array([3.0, 4.0]), np.array([10.0])).d
+        array([30., 80.])
+
+    Elsewhere:
+        - nnabla: `mul_n`
+        - PyTorch: none, `math.prod([x0, x1, ...])`
+        - ONNX: none, `Mul` of pairs
+    """
     if not x:
         raise OperatorError("mul_n needs at least one input")
     product = F.identity(x[0]) if len(x) == 1 else x[0]
@@ -288,11 +407,27 @@ def max(
     with_index: bool = False,
     only_index: bool = False,
 ) -> Any:
-    """Maximum over ``axis``: one, several, or ``None`` for all; NaN where there is one.
+    """Take the maximum over axes; NaN where there is one.
 
-    ``with_index`` returns the pair of maximum and position, ``only_index`` the position: an
-    ``int64`` that counts through the reduced axes, last fastest. Among equal elements the first
-    counts, and gets the whole gradient.
+    Args:
+        x: any shape; not empty along ``axis``.
+        axis: one axis or several; ``None`` for all.
+        keepdims: whether reduced axes stay, of length 1.
+        with_index: return the pair of maximum and position.
+        only_index: return the position alone: an ``int64`` that counts through the reduced axes, the
+            last fastest.
+
+    Gradient:
+        Goes to the first of equal maxima, whole.
+
+    Examples:
+        >>> F.max(np.array([[1.0, 3.0], [5.0, 4.0]]), axis=1).d
+        array([3., 5.])
+
+    Elsewhere:
+        - nnabla: `max`
+        - PyTorch: `torch.amax`, which divides the gradient among equal ones
+        - ONNX: `ReduceMax`
     """
     return _extreme(max_operator, argmax_operator, x, axis, keepdims, with_index, only_index)
 
@@ -304,11 +439,27 @@ def min(
     with_index: bool = False,
     only_index: bool = False,
 ) -> Any:
-    """Minimum over ``axis``: one, several, or ``None`` for all; NaN where there is one.
+    """Take the minimum over axes; NaN where there is one.
 
-    ``with_index`` returns the pair of minimum and position, ``only_index`` the position: an
-    ``int64`` that counts through the reduced axes, last fastest. Among equal elements the first
-    counts, and gets the whole gradient.
+    Args:
+        x: any shape; not empty along ``axis``.
+        axis: one axis or several; ``None`` for all.
+        keepdims: whether reduced axes stay, of length 1.
+        with_index: return the pair of minimum and position.
+        only_index: return the position alone: an ``int64`` that counts through the reduced axes, the
+            last fastest.
+
+    Gradient:
+        Goes to the first of equal minima, whole.
+
+    Examples:
+        >>> F.min(np.array([[1.0, 3.0], [5.0, 4.0]]), axis=1).d
+        array([1., 4.])
+
+    Elsewhere:
+        - nnabla: `min`
+        - PyTorch: `torch.amin`, which divides the gradient among equal ones
+        - ONNX: `ReduceMin`
     """
     return _extreme(min_operator, argmin_operator, x, axis, keepdims, with_index, only_index)
 
@@ -329,10 +480,48 @@ def _extreme(
 
 
 def argmax(x: Operand, axis: Axes = None, keepdims: bool = False) -> Variable:
-    """Position of the first maximum over ``axis``, or of the first NaN, as ``int64``."""
+    """Find the position of the first maximum, or of the first NaN, as ``int64``.
+
+    Args:
+        x: any shape and dtype; not empty along ``axis``.
+        axis: one axis or several, through which the position counts with the last fastest; ``None``
+            for all.
+        keepdims: whether reduced axes stay, of length 1.
+
+    Gradient:
+        None: positions have no slope.
+
+    Examples:
+        >>> F.argmax(np.array([[1.0, 3.0, 2.0], [5.0, 4.0, 5.0]]), axis=1).d
+        array([1, 0])
+
+    Elsewhere:
+        - nnabla: none, `F.max(x, axis, only_index=True)`
+        - PyTorch: `torch.argmax`
+        - ONNX: `ArgMax`
+    """
     return call_reduction(argmax_operator, x, axis, keepdims)
 
 
 def argmin(x: Operand, axis: Axes = None, keepdims: bool = False) -> Variable:
-    """Position of the first minimum over ``axis``, or of the first NaN, as ``int64``."""
+    """Find the position of the first minimum, or of the first NaN, as ``int64``.
+
+    Args:
+        x: any shape and dtype; not empty along ``axis``.
+        axis: one axis or several, through which the position counts with the last fastest; ``None``
+            for all.
+        keepdims: whether reduced axes stay, of length 1.
+
+    Gradient:
+        None: positions have no slope.
+
+    Examples:
+        >>> F.argmin(np.array([[1.0, 3.0, 2.0], [5.0, 4.0, 4.0]]), axis=1).d
+        array([0, 1])
+
+    Elsewhere:
+        - nnabla: none, `F.min(x, axis, only_index=True)`
+        - PyTorch: `torch.argmin`
+        - ONNX: `ArgMin`
+    """
     return call_reduction(argmin_operator, x, axis, keepdims)
