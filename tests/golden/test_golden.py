@@ -18,12 +18,8 @@ from nnl_core.graph.variable import Variable
 FILES = sorted((Path(__file__).parent / "data").glob("*.npz"))
 
 NOT_YET = {
-    "affine_grid": "geometry and resampling",
-    "interpolate": "geometry and resampling",
     "pack_padded_sequence": "recurrent layers",
     "pad_packed_sequence": "recurrent layers",
-    "roi_align": "geometry and resampling",
-    "warp_by_flow": "geometry and resampling",
 }
 """Recorded functions that NNL does not have yet, and the family they belong to."""
 
