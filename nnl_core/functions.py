@@ -17,10 +17,12 @@ from nnl_core.operators.deformable import *
 from nnl_core.operators.diagonal import *
 from nnl_core.operators.einsum import *
 from nnl_core.operators.elements import *
+from nnl_core.operators.extremes import *
 from nnl_core.operators.flat import *
 from nnl_core.operators.fused_convolution import *
 from nnl_core.operators.gathering import *
 from nnl_core.operators.gradient_clipping import *
+from nnl_core.operators.image_augmentation import *
 from nnl_core.operators.indexing import *
 from nnl_core.operators.integers import *
 from nnl_core.operators.joining import *
