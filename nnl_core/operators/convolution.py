@@ -420,7 +420,8 @@ def convolution(
             ``channel_last``.
         bias: (maps,), or ``None``.
         base_axis: number of batch axes, or the negative index of the first axis after them.
-        pad: zeros at both ends of each spatial axis: a number, one per axis, or (before, after) pairs.
+        pad: zeros at both ends of each spatial axis: a number, one per axis, or (before, after)
+            pairs.
         stride: steps of the window: a number, or one per axis.
         dilation: steps between the places that a window reads: a number, or one per axis.
         group: number of groups that channels and maps are divided into.
@@ -430,8 +431,8 @@ def convolution(
         ShapeError: shapes do not fit, or the window is longer than the padded axis.
 
     Gradient:
-        Of ``x`` a transposed convolution of ``dy`` with the weight; of ``weight`` a correlation of ``x``
-        with ``dy``; of ``bias`` the sum of ``dy``.
+        Of ``x`` a transposed convolution of ``dy`` with the weight; of ``weight`` a correlation of
+        ``x`` with ``dy``; of ``bias`` the sum of ``dy``.
 
     Examples:
         >>> x, weight = np.arange(16.0).reshape(1, 1, 4, 4), np.ones((1, 1, 3, 3))
@@ -544,7 +545,8 @@ def depthwise_convolution(
         weight: (channels * multiplier, *kernel).
         bias: (channels * multiplier,), or ``None``.
         base_axis: number of batch axes, or the negative index of the first axis after them.
-        pad: zeros at both ends of each spatial axis: a number, one per axis, or (before, after) pairs.
+        pad: zeros at both ends of each spatial axis: a number, one per axis, or (before, after)
+            pairs.
         stride: steps of the window: a number, or one per axis.
         dilation: steps between the places that a window reads: a number, or one per axis.
         multiplier: maps for each channel.
@@ -556,7 +558,8 @@ def depthwise_convolution(
         As of `convolution`.
 
     Examples:
-        >>> x, weight = np.array([[[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]]]), np.array([[1.0, 1.0], [1.0, -1.0]])
+        >>> x = np.array([[[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]]])
+        >>> weight = np.array([[1.0, 1.0], [1.0, -1.0]])
         >>> F.depthwise_convolution(x, weight).d
         array([[[ 3.,  5.],
                 [-1., -1.]]])

@@ -247,7 +247,8 @@ def affine(
         ``dx = dy W^T``, ``dW = x^T dy``, ``db`` the sum of ``dy`` over the batch.
 
     Examples:
-        >>> F.affine(np.array([[1.0, 2.0]]), np.array([[1.0, 0.0], [0.0, 10.0]]), np.array([0.5, 0.5])).d
+        >>> weight, bias = np.array([[1.0, 0.0], [0.0, 10.0]]), np.array([0.5, 0.5])
+        >>> F.affine(np.array([[1.0, 2.0]]), weight, bias).d
         array([[ 1.5, 20.5]])
 
     Elsewhere:

@@ -91,8 +91,8 @@ def pad(
 
     Args:
         x: any shape.
-        pad_width: a pair of widths (before, after) for each axis, the last pair for the last axis; a
-            negative width takes elements away.
+        pad_width: a pair of widths (before, after) for each axis, the last pair for the last axis;
+            a negative width takes elements away.
         mode: ``"constant"``; ``"reflect"``, at the outermost elements, which are not doubled; or
             ``"repeat"``, the outermost elements.
         constant_value: what a constant border holds.
@@ -172,8 +172,8 @@ def shift(
     Args:
         x: any shape.
         shifts: how far, for each of the last axes; ``None`` for not at all.
-        border_mode: what moves in: the ``"nearest"`` element of the array, or the array ``"reflect"``-ed
-            at its border.
+        border_mode: what moves in: the ``"nearest"`` element of the array, or the array
+            ``"reflect"``-ed at its border.
 
     Gradient:
         ``dy`` moved back; what moved in is added to where it came from.

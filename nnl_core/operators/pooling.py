@@ -467,8 +467,8 @@ def max_pooling(
         stride: steps of the window, by default its shape.
         ignore_border: whether only windows inside the padded input count, or all that begin inside
             the input or the padding before it.
-        pad: at both ends of each spatial axis: a number, one per axis, or (before, after) pairs, less
-            than the kernel. Padding is never the largest.
+        pad: at both ends of each spatial axis: a number, one per axis, or (before, after) pairs,
+            less than the kernel. Padding is never the largest.
         channel_last: where the channels are.
 
     Raises:
@@ -516,7 +516,8 @@ def max_pooling_backward(
         Linear in ``dy``: it gets the gradient at the places of the maxima. None for ``x``.
 
     Examples:
-        >>> F.max_pooling_backward(np.array([[[7.0]]]), np.array([[[1.0, 4.0], [2.0, 3.0]]]), (2, 2)).d
+        >>> x = np.array([[[1.0, 4.0], [2.0, 3.0]]])
+        >>> F.max_pooling_backward(np.array([[[7.0]]]), x, (2, 2)).d
         array([[[0., 7.],
                 [0., 0.]]])
 
@@ -548,8 +549,8 @@ def sum_pooling(
         stride: steps of the window, by default its shape.
         ignore_border: whether only windows inside the padded input count, or all that begin inside
             the input or the padding before it.
-        pad: zeros at both ends of each spatial axis: a number, one per axis, or (before, after) pairs,
-            less than the kernel.
+        pad: zeros at both ends of each spatial axis: a number, one per axis, or (before, after)
+            pairs, less than the kernel.
         channel_last: where the channels are.
 
     Raises:
@@ -593,8 +594,8 @@ def average_pooling(
         stride: steps of the window, by default its shape.
         ignore_border: whether only windows inside the padded input count, or all that begin inside
             the input or the padding before it.
-        pad: zeros at both ends of each spatial axis: a number, one per axis, or (before, after) pairs,
-            less than the kernel.
+        pad: zeros at both ends of each spatial axis: a number, one per axis, or (before, after)
+            pairs, less than the kernel.
         channel_last: where the channels are.
         including_pad: whether padding counts in the size of a window.
 

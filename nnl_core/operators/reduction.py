@@ -414,8 +414,8 @@ def max(
         axis: one axis or several; ``None`` for all.
         keepdims: whether reduced axes stay, of length 1.
         with_index: return the pair of maximum and position.
-        only_index: return the position alone: an ``int64`` that counts through the reduced axes, the
-            last fastest.
+        only_index: return the position alone: an ``int64`` that counts through the reduced axes,
+            the last fastest.
 
     Gradient:
         Goes to the first of equal maxima, whole.
@@ -446,8 +446,8 @@ def min(
         axis: one axis or several; ``None`` for all.
         keepdims: whether reduced axes stay, of length 1.
         with_index: return the pair of minimum and position.
-        only_index: return the position alone: an ``int64`` that counts through the reduced axes, the
-            last fastest.
+        only_index: return the position alone: an ``int64`` that counts through the reduced axes,
+            the last fastest.
 
     Gradient:
         Goes to the first of equal minima, whole.
