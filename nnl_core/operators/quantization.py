@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from nnl_core import functions as F
 from nnl_core.errors import OperatorError, ShapeError
@@ -666,7 +667,7 @@ def quantize_linear(
     zero_point: Operand,
     round_mode: str = "HALF_AWAY_FROM_ZERO",
     narrow_range: bool = False,
-    dtype: Any = np.int8,
+    dtype: npt.DTypeLike = "int8",
 ) -> Variable:
     """Return the number of the level nearest to ``x``: ``saturate(round(x / scale) + zero_point)``.
 

@@ -1,0 +1,34 @@
+"""Shapes of the weights and biases of layers."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from nnl_core.graph.variable import Variable
+from nnl_core.operators.windows import window_shape
+
+Shapes = tuple[tuple[int, ...], tuple[int, ...], tuple[int, int, Sequence[int]]]
+
+
+def affine_shapes(inp: Variable, n_outmaps: int | Sequence[int], base_axis: int) -> Shapes:
+    """Return the shapes of weight and bias, and the weight's fans."""
+    outputs = (n_outmaps,) if isinstance(n_outmaps, int) else tuple(n_outmaps)
+    inputs = math.prod(inp.shape[base_axis:])
+    return (inputs, *outputs), outputs, (inputs, math.prod(outputs), ())
+
+
+def convolution_shapes(
+    inp: Variable,
+    outmaps: int,
+    kernel: Sequence[int],
+    group: int,
+    base_axis: int,
+    channel_last: bool = False,
+) -> Shapes:
+    """Return the shapes of weight and bias, and the weight's fans."""
+    kernel = window_shape(kernel)
+    channels = inp.shape[-1 if channel_last else base_axis]
+    inner = channels // group
+    shape = (outmaps, *kernel, inner) if channel_last else (outmaps, inner, *kernel)
+    return shape, (outmaps,), (channels, outmaps, kernel)
