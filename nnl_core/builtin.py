@@ -85,12 +85,24 @@ INITIALIZERS = (
 
 _SOLVERS = "nnl_core.solvers"
 SOLVERS = (
+    SolverSpec("AMSBound", f"{_SOLVERS}:AMSBound", "AdaBound whose mean square never falls"),
+    SolverSpec("AMSGRAD", f"{_SOLVERS}:AMSGRAD", "Adam whose mean square never falls"),
+    SolverSpec("AdaBelief", f"{_SOLVERS}:AdaBelief", "steps in units of the gradient's surprise"),
+    SolverSpec("AdaBound", f"{_SOLVERS}:AdaBound", "from Adam to gradient descent"),
+    SolverSpec("Adadelta", f"{_SOLVERS}:Adadelta", "steps in units of the last steps"),
+    SolverSpec("Adagrad", f"{_SOLVERS}:Adagrad", "the gradient over the root of all its squares"),
     SolverSpec("Adam", f"{_SOLVERS}:Adam", "steps in units of the gradient's size"),
     SolverSpec("AdamW", f"{_SOLVERS}:AdamW", "Adam with decoupled weight decay"),
+    SolverSpec("Adamax", f"{_SOLVERS}:Adamax", "Adam in units of the largest gradient"),
+    SolverSpec("Lamb", f"{_SOLVERS}:Lamb", "Adam in units of each parameter's norm"),
+    SolverSpec("Lars", f"{_SOLVERS}:Lars", "momentum in units of each parameter's norm"),
+    SolverSpec("Lion", f"{_SOLVERS}:Lion", "the sign of the mean gradient"),
     SolverSpec("Momentum", f"{_SOLVERS}:Momentum", "gradient descent with momentum"),
     SolverSpec("Nesterov", f"{_SOLVERS}:Nesterov", "momentum that looks one step ahead"),
     SolverSpec("RMSprop", f"{_SOLVERS}:RMSprop", "the gradient over its root mean square"),
+    SolverSpec("RMSpropGraves", f"{_SOLVERS}:RMSpropGraves", "RMSprop by variance, with momentum"),
     SolverSpec("Sgd", f"{_SOLVERS}:Sgd", "plain gradient descent"),
+    SolverSpec("SgdW", f"{_SOLVERS}:SgdW", "momentum with decoupled weight decay"),
 )
 
 _SCHEDULES = "nnl_core.schedules"

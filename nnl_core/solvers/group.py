@@ -19,15 +19,19 @@ from nnl_core.graph.program import BoundProgram
 from nnl_core.graph.spec import Spec
 from nnl_core.graph.variable import Variable
 from nnl_core.session import current_session
+from nnl_core.solvers.numbers import StepNumbers, one_minus
 
 if TYPE_CHECKING:
     from nnl_core.solvers.solver import Solver
 
 Update = tuple[Variable, NdArray]
 
+AVERAGE = "average"
+"""name of the state that is a parameter's moving average"""
+
 
 class FlatGroup:
-    """Parameters of one dtype that have seen equally many updates.
+    """Parameters of one dtype and one `ParameterGroup` that have seen equally many updates.
 
     Attributes
     ----------
@@ -41,10 +45,21 @@ class FlatGroup:
         0-d variables with the numbers that change from step to step
     t
         updates so far
+    rate_factor, decay_factor
+        times the solver's learning rate and weight decay
     """
 
-    def __init__(self, solver: Solver, parameters: Mapping[str, Variable], t: int) -> None:
+    def __init__(
+        self,
+        solver: Solver,
+        parameters: Mapping[str, Variable],
+        t: int,
+        rate_factor: float = 1.0,
+        decay_factor: float = 1.0,
+    ) -> None:
         self.solver = solver
+        self.rate_factor = rate_factor
+        self.decay_factor = decay_factor
         self.parameters = dict(parameters)
         self.storage = FlatStorage(parameters)
         self.t = t
@@ -54,10 +69,12 @@ class FlatGroup:
         length = self.storage.data.size
         self.states = {
             name: NdArray(Spec((length,), self.dtype), np.zeros(length, self.dtype))
-            for name in solver.state_names
+            for name in solver.kept_names
         }
+        if AVERAGE in self.states:
+            self.states[AVERAGE].read()[...] = self.data.read()
         self.scalars = {
-            name: Variable((), dtype=self.dtype) for name in solver.scalars_at(1, self.dtype)
+            name: Variable((), dtype=self.dtype) for name in solver.scalars_at(self._numbers(1))
         }
         self._values: dict[str, float] = {}
         self._program: tuple[tuple[Backend, int], BoundProgram] | None = None
@@ -94,12 +111,16 @@ class FlatGroup:
 
     def write_scalars(self) -> None:
         """Give the scalars their values for update ``t``."""
-        for name, value in self.solver.scalars_at(self.t, self.dtype).items():
+        for name, value in self.solver.scalars_at(self._numbers(self.t)).items():
             if self._values.get(name) != value:
                 self._values[name] = value
                 storage = self.scalars[name].data
                 storage.read()[...] = value
                 storage.touch()
+
+    def _numbers(self, t: int) -> StepNumbers:
+        rate = self.solver.learning_rate() * self.rate_factor
+        return StepNumbers(t, self.dtype, rate, self.solver.own_decay * self.decay_factor)
 
     def updates(self, gradient: Variable | None = None) -> list[Update]:
         """Return the rule as graph: new values, each with the storage that it overwrites.
@@ -119,12 +140,17 @@ class FlatGroup:
         parameter = _as(self.storage.data, self.dtype)
         gradient = _as(gradient, self.dtype)
         states = {name: Variable.on(block) for name, block in self.states.items()}
+        average = states.pop(AVERAGE, None)
         if solver.per_parameter:
             new, new_states = self._parameter_by_parameter(parameter, gradient, states)
         else:
             new, new_states = solver.rule(parameter, gradient, states, self.scalars)
+        new = _as(new, self.storage.data.dtype)
+        if average is not None and solver.average_decay is not None:
+            kept, added = solver.average_decay, one_minus(solver.average_decay, self.dtype)
+            new_states[AVERAGE] = kept * average + added * _as(new, self.dtype)
         return [
-            (_as(new, self.storage.data.dtype), self.data),
+            (new, self.data),
             *((new_states[name], block) for name, block in self.states.items()),
         ]
 

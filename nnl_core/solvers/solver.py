@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import inspect
-import math
 import os
-from collections.abc import Iterable, Mapping
-from typing import ClassVar, NamedTuple
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import ClassVar
 
 import numpy as np
 
@@ -15,16 +15,10 @@ from nnl_core.graph.node import Structure
 from nnl_core.graph.operator import Array
 from nnl_core.graph.variable import Variable
 from nnl_core.solvers.gradients import GradientMethods
-from nnl_core.solvers.group import FlatGroup
-
-
-class SolverState(NamedTuple):
-    """What a solver remembers of one parameter."""
-
-    t: int
-    """updates so far"""
-    pstate: dict[str, Array]
-    """arrays of the parameter's shape, by name"""
+from nnl_core.solvers.group import AVERAGE, FlatGroup
+from nnl_core.solvers.numbers import StepNumbers, checked
+from nnl_core.solvers.parameter_groups import ParameterGroup, ParameterGroups
+from nnl_core.solvers.states import SolverState, read_states, write_states
 
 
 class Solver(GradientMethods):
@@ -38,6 +32,8 @@ class Solver(GradientMethods):
     ----------
     state_names
         arrays that the rule keeps for each parameter, zero at first
+    accumulated
+        how many parts of a step's gradients have been added up so far; see ``compile_step``
     per_parameter
         the rule uses norms or other reductions: it is applied to one parameter at a time
     rate_name
@@ -46,14 +42,18 @@ class Solver(GradientMethods):
         weight decay is part of the rule, not of the gradient
     """
 
-    state_names: ClassVar[tuple[str, ...]] = ()
+    state_names: tuple[str, ...] = ()
+    accumulated: int = 0
     per_parameter: ClassVar[bool] = False
     rate_name: ClassVar[str] = "lr"
-    fuses_weight_decay: ClassVar[bool] = False
+    fuses_weight_decay: bool = False
 
     def __init__(self, learning_rate: float) -> None:
-        self._rate = _checked_rate(learning_rate)
+        self._rate = self._first_rate = _checked_rate(learning_rate)
         self._decay: float | None = None
+        self._average_decay: float | None = None
+        self._averages_in_place = False
+        self._parameter_groups = ParameterGroups()
         self._parameters: dict[str, Variable] = {}
         self._groups: list[FlatGroup] = []
         self._kept: dict[str, SolverState] = {}  # of parameters that are in no group
@@ -76,9 +76,13 @@ class Solver(GradientMethods):
         """
         raise SolverError(f"solver {self.name!r} defines no rule")
 
-    def scalars_at(self, t: int, dtype: np.dtype) -> dict[str, float]:
-        """Return the numbers that change from step to step, for update ``t`` (from 1)."""
-        return {"rate": self._rate}
+    def scalars_at(self, now: StepNumbers) -> dict[str, float]:
+        """Return the numbers that change from step to step, for one update."""
+        return {"rate": now.rate}
+
+    def relative_rate(self, now: StepNumbers) -> float:
+        """Return the rate relative to the one that the solver was made with."""
+        return now.rate / self._first_rate if self._first_rate else 1.0
 
     # Parameters ---------------------------------------------------------------------------------
 
@@ -158,6 +162,16 @@ class Solver(GradientMethods):
         """Forget all parameters and states."""
         self._replace({}, {})
 
+    def set_groups(self, groups: Iterable[ParameterGroup]) -> None:
+        """Let some parameters learn at another rate, decay otherwise, or not be updated.
+
+        Of several groups that a parameter belongs to, the first holds. The groups replace those
+        set before, and stay when parameters are set again. The next update raises `SolverError`
+        for a group to which no parameter belongs.
+        """
+        self._parameter_groups = ParameterGroups(groups)
+        self._replace(self._parameters, self._all_states())
+
     def _replace(self, parameters: dict[str, Variable], kept: dict[str, SolverState]) -> None:
         self._parameters, self._kept = parameters, kept
         self._groups = []
@@ -178,12 +192,15 @@ class Solver(GradientMethods):
         return self._groups
 
     def _regroup(self) -> None:
+        self._parameter_groups.check(self._parameters)
         counts = {name: group.t for group in self._groups for name in group.parameters}
         counts = {name: state.t for name, state in self._kept.items()} | counts
-        wanted: dict[tuple[np.dtype, int], dict[str, Variable]] = {}
+        wanted: dict[tuple[np.dtype, int, float, float], dict[str, Variable]] = {}
         for name, parameter in self._parameters.items():
-            if parameter.need_grad:
-                key = (parameter.dtype, counts.get(name, 0))
+            options = self._parameter_groups.of(name)
+            if parameter.need_grad and not options.frozen:
+                t = counts.get(name, 0)
+                key = (parameter.dtype, t, options.rate_factor, options.decay_factor)
                 wanted.setdefault(key, {})[name] = parameter
         if len(wanted) == len(self._groups) and all(
             group.storage.fits(parameters)
@@ -194,8 +211,8 @@ class Solver(GradientMethods):
         for name, state in kept.items():
             self._check_state(name, state)
         self._groups, self._kept = [], kept
-        for (_, t), parameters in wanted.items():
-            group = FlatGroup(self, parameters, t)
+        for (_, t, rate_factor, decay_factor), parameters in wanted.items():
+            group = FlatGroup(self, parameters, t, rate_factor, decay_factor)
             for name in parameters:
                 known = self._kept.pop(name, None)
                 if known is not None:
@@ -220,10 +237,12 @@ class Solver(GradientMethods):
 
         ``gradients=False`` leaves the gradients' blocks alone, for a program that computes them.
         """
+        if self._averages_in_place:
+            raise SolverError(f"solver {self.name!r} updates nothing while averages are in place")
         groups = self.flat_groups
         if not groups:
             reason = (
-                f"none of its {len(self._parameters)} parameters needs a gradient"
+                f"none of its {len(self._parameters)} parameters needs a gradient and is not frozen"
                 if self._parameters
                 else "it has no parameters; call set_parameters"
             )
@@ -236,8 +255,12 @@ class Solver(GradientMethods):
             group.t += 1
             group.write_scalars()
 
-    def finish_step(self) -> None:
-        """Tell the parameters that they were written."""
+    def finish_step(self, updated: bool = True) -> None:
+        """Tell the parameters that they were written; one that was skipped does not count."""
+        if not updated:
+            for group in self._groups:
+                group.t -= 1
+        self.accumulated = 0
         for group in self._groups:
             group.storage.publish_data()
         self._decay = None
@@ -256,6 +279,7 @@ class Solver(GradientMethods):
         """Make all gradients zero."""
         for parameter in self._parameters.values():
             parameter.grad.zero()
+        self.accumulated = 0
 
     def weight_decay_is_fused(self) -> bool:
         """Whether weight decay is part of the rule, not of the gradient."""
@@ -272,7 +296,57 @@ class Solver(GradientMethods):
             return
         for group in self.changed_gradients():
             gradient, data = group.gradient.read(), group.storage.collect_data().read()
-            gradient += data * data.dtype.type(decay_rate)
+            gradient += data * data.dtype.type(decay_rate * group.decay_factor)
+
+    @property
+    def own_decay(self) -> float:
+        """Weight decay that the rule uses in the next update, if it has any."""
+        return float(getattr(self, "wd", 0.0)) if self._decay is None else self._decay
+
+    # Averages -----------------------------------------------------------------------------------
+
+    @property
+    def average_decay(self) -> float | None:
+        """Decay of the averages that are kept, or ``None``."""
+        return self._average_decay
+
+    def keep_average(self, decay: float | None) -> None:
+        """Keep ``average <- decay average + (1 - decay) parameter`` after each update.
+
+        An average begins as what the parameter is now, and is one more of the parameter's states:
+        got, set, saved and loaded with them. ``None``: no averages any more.
+        """
+        new = None if decay is None else checked(decay, "decay", below=1)
+        kept = {}
+        for name, state in self._all_states().items():
+            arrays = {key: state.pstate[key] for key in self.state_names}
+            if new is not None:
+                now = _as_state(self._parameters[name])
+                arrays[AVERAGE] = state.pstate.get(AVERAGE, now)
+            kept[name] = SolverState(state.t, arrays)
+        self._average_decay = new
+        self._replace(self._parameters, kept)
+
+    @contextmanager
+    def averaged(self) -> Iterator[None]:
+        """Let the parameters be their averages inside a ``with`` block, to evaluate or save them.
+
+        Afterwards they are, bit for bit, what they were. There is no update inside. Raises
+        `SolverError` where no averages are kept.
+        """
+        if self._average_decay is None:
+            raise SolverError(f"solver {self.name!r} keeps no averages; call keep_average")
+        states = self.get_states()
+        before = {name: parameter.d.copy() for name, parameter in self._parameters.items()}
+        self._averages_in_place = True
+        try:
+            for name, parameter in self._parameters.items():
+                parameter.d = states[name].pstate[AVERAGE]
+            yield
+        finally:
+            for name, array in before.items():
+                self._parameters[name].d = array
+            self._averages_in_place = False
 
     # States -------------------------------------------------------------------------------------
 
@@ -284,9 +358,17 @@ class Solver(GradientMethods):
             for name, parameter in self._parameters.items()
         }
 
+    @property
+    def kept_names(self) -> tuple[str, ...]:
+        """The states of each parameter: those of the rule, and its average where one is kept."""
+        return self.state_names if self._average_decay is None else (*self.state_names, AVERAGE)
+
     def _new_state(self, parameter: Variable) -> SolverState:
-        dtype = np.promote_types(parameter.dtype, np.float32)
-        return SolverState(0, {key: np.zeros(parameter.shape, dtype) for key in self.state_names})
+        first = _as_state(parameter)
+        arrays = {key: np.zeros_like(first) for key in self.state_names}
+        if self._average_decay is not None:
+            arrays[AVERAGE] = first
+        return SolverState(0, arrays)
 
     def set_states(self, states: Mapping[str, SolverState]) -> None:
         """Put states in place of those of the named parameters: all of them, or none on an error.
@@ -304,35 +386,14 @@ class Solver(GradientMethods):
 
     def save_states(self, path: str | os.PathLike[str]) -> None:
         """Save all states to a file, whole or not at all; the suffix names the format."""
-        from nnl_core.io import StoredParameter, save
-
-        arrays = {}
-        for name, state in self.get_states().items():
-            arrays[f"{name}/t"] = StoredParameter(np.asarray(state.t, np.int64), False)
-            for key, array in state.pstate.items():
-                arrays[f"{name}/{key}"] = StoredParameter(array, False)
-        save(path, arrays, {"solver": self.name})
+        write_states(path, self.name, self.get_states())
 
     def load_states(self, path: str | os.PathLike[str]) -> None:
         """Load what `save_states` wrote, for the same parameters: all of it, or none on an error.
 
         Raises `FileError` where the file is damaged, `SolverError` where it is another solver's.
         """
-        from nnl_core.io import load
-
-        contents = load(path)
-        solver = contents.metadata.get("solver")
-        if solver != self.name:
-            raise SolverError(
-                f"{os.fspath(path)}: holds the states of solver {solver!r}, not of {self.name!r}"
-            )
-        found: dict[str, dict[str, Array]] = {}
-        for key, entry in contents.parameters.items():
-            name, _, state = key.rpartition("/")
-            found.setdefault(name, {})[state] = entry.array
-        self.set_states(
-            {name: SolverState(int(arrays.pop("t")), arrays) for name, arrays in found.items()}
-        )
+        self.set_states(read_states(path, self.name))
 
     def _all_states(self) -> dict[str, SolverState]:
         states = dict(self._kept)
@@ -342,10 +403,10 @@ class Solver(GradientMethods):
         return states
 
     def _check_state(self, name: str, state: SolverState) -> None:
-        if set(state.pstate) != set(self.state_names):
+        if set(state.pstate) != set(self.kept_names):
             raise SolverError(
                 f"solver {self.name!r}: the state of {name!r} has {sorted(state.pstate)} where it "
-                f"needs {sorted(self.state_names)}"
+                f"needs {sorted(self.kept_names)}"
             )
         shape = self._parameters[name].shape
         for key, array in state.pstate.items():
@@ -360,13 +421,9 @@ class Solver(GradientMethods):
         return f"{self.name}({arguments})"
 
 
-def checked(value: float, name: str, lowest: float = 0.0, below: float = math.inf) -> float:
-    """Return a rule's number; raise `SolverError` outside ``[lowest, below)``."""
-    if not isinstance(value, (int, float, np.number)):
-        raise SolverError(f"{name}={value!r} is not a number")
-    if not lowest <= value < below:
-        raise SolverError(f"{name}={value!r} is outside [{lowest:g}, {below:g})")
-    return float(value)
+def _as_state(parameter: Variable) -> Array:
+    """Return a copy of a parameter's elements in the dtype of states."""
+    return parameter.d.astype(np.promote_types(parameter.dtype, np.float32))
 
 
 def _checked_rate(value: float) -> float:

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 import nnl_core as nnl
-from nnl_core import PF, F, S, Variable
+from nnl_core import PF, F, S, Variable, builtin
 from nnl_core.errors import GraphError, SolverError
 
-SOLVERS = [S.Sgd, S.Momentum, S.Nesterov, S.RMSprop, S.Adam, S.AdamW]
+SOLVERS = [getattr(S, record.name) for record in builtin.SOLVERS]
 
 
 def build(solver=S.Sgd, **options):

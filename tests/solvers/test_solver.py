@@ -7,10 +7,13 @@ import pytest
 
 import nnl_core as nnl
 from nnl_core import F, S
+from nnl_core.builtin import SOLVERS
 from nnl_core.errors import SolverError, StaleValueError
 from nnl_core.parameters import Parameter
 
-ALL = [S.Sgd, S.Momentum, S.Nesterov, S.RMSprop, S.Adam, S.AdamW]
+ALL = [getattr(S, record.name) for record in SOLVERS]
+RATES = {S.Adadelta: 50.0, S.Lars: 5.0, S.Adagrad: 1.0, S.Lion: 0.02}
+ARGUMENTS = {S.AdamW: {"wd": 0}, S.SgdW: {"wd": 0}, S.Lion: {"beta2": 0.5}}
 
 
 def parameter(values, gradient=None, dtype=np.float32):
@@ -27,7 +30,7 @@ def test_a_quadratic_is_minimised(kind):
     target = nnl.Variable((3,))
     target.d = [1, 2, -1]
     loss = (w - target) * (w - target)
-    solver = kind(0.05) if kind is not S.AdamW else kind(0.05, wd=0)
+    solver = kind(RATES.get(kind, 0.05), **ARGUMENTS.get(kind, {}))
     solver.set_parameters({"w": w})
     for _ in range(300):
         loss.forward()

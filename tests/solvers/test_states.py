@@ -6,11 +6,12 @@ import numpy as np
 import pytest
 
 from nnl_core import S
+from nnl_core.builtin import SOLVERS
 from nnl_core.errors import FileError, SolverError
 from nnl_core.parameters import Parameter
 from nnl_core.solvers import SolverState
 
-KINDS = [S.Sgd, S.Momentum, S.Nesterov, S.RMSprop, S.Adam, S.AdamW]
+KINDS = [getattr(S, record.name) for record in SOLVERS]
 
 
 def make():
