@@ -17,6 +17,7 @@ from nnl_core.operators.deformable import *
 from nnl_core.operators.diagonal import *
 from nnl_core.operators.einsum import *
 from nnl_core.operators.elements import *
+from nnl_core.operators.embedding_losses import *
 from nnl_core.operators.extremes import *
 from nnl_core.operators.flat import *
 from nnl_core.operators.fused_convolution import *
@@ -26,6 +27,7 @@ from nnl_core.operators.image_augmentation import *
 from nnl_core.operators.indexing import *
 from nnl_core.operators.integers import *
 from nnl_core.operators.joining import *
+from nnl_core.operators.likelihood_losses import *
 from nnl_core.operators.linear import *
 from nnl_core.operators.logical import *
 from nnl_core.operators.loss import *
@@ -34,6 +36,7 @@ from nnl_core.operators.math import *
 from nnl_core.operators.matrices import *
 from nnl_core.operators.normalization import *
 from nnl_core.operators.norms import *
+from nnl_core.operators.packing import *
 from nnl_core.operators.padding import *
 from nnl_core.operators.pixels import *
 from nnl_core.operators.pooling import *
@@ -47,6 +50,7 @@ from nnl_core.operators.resampling import *
 from nnl_core.operators.scan import *
 from nnl_core.operators.scattering import *
 from nnl_core.operators.searching import *
+from nnl_core.operators.selecting import *
 from nnl_core.operators.separable import *
 from nnl_core.operators.signal import *
 from nnl_core.operators.softmax import *
