@@ -56,7 +56,23 @@ def sigmoid_vjp(g: Any, y: Any, x: Any) -> tuple[Any, ...]:
 
 
 def sigmoid(x: Operand) -> Variable:
-    """``1 / (1 + exp(-x))``."""
+    """Squeeze into (0, 1): ``y = 1 / (1 + exp(-x))``.
+
+    Args:
+        x: any shape, floating; integers become ``float32``.
+
+    Gradient:
+        ``y (1 - y)``.
+
+    Examples:
+        >>> F.sigmoid(np.array([0.0, -1000.0])).d
+        array([0.5, 0. ])
+
+    Elsewhere:
+        - nnabla: `sigmoid`
+        - PyTorch: `torch.sigmoid`
+        - ONNX: `Sigmoid`
+    """
     return sigmoid_operator(floating(x))
 
 
@@ -77,7 +93,23 @@ def tanh_vjp(g: Any, y: Any, x: Any) -> tuple[Any, ...]:
 
 
 def tanh(x: Operand) -> Variable:
-    """Hyperbolic tangent."""
+    """Compute the hyperbolic tangent: ``y = (e ** x - e ** -x) / (e ** x + e ** -x)``.
+
+    Args:
+        x: any shape, floating; integers become ``float32``.
+
+    Gradient:
+        ``1 - y ** 2``.
+
+    Examples:
+        >>> F.tanh(np.array([0.0, np.log(2)])).d
+        array([0. , 0.6])
+
+    Elsewhere:
+        - nnabla: `tanh`
+        - PyTorch: `torch.tanh`
+        - ONNX: `Tanh`
+    """
     return tanh_operator(floating(x))
 
 
@@ -99,7 +131,23 @@ def tanh_shrink_vjp(g: Any, y: Any, x: Any) -> tuple[Any, ...]:
 
 
 def tanh_shrink(x: Operand) -> Variable:
-    """``x - tanh(x)``."""
+    """Compute ``y = x - tanh(x)``.
+
+    Args:
+        x: any shape, floating; integers become ``float32``.
+
+    Gradient:
+        ``tanh(x) ** 2``.
+
+    Examples:
+        >>> F.tanh_shrink(np.array([0.0, 100.0])).d
+        array([ 0., 99.])
+
+    Elsewhere:
+        - nnabla: `tanh_shrink`
+        - PyTorch: `torch.nn.functional.tanhshrink`
+        - ONNX: none, `Sub` and `Tanh`
+    """
     return tanh_shrink_operator(floating(x))
 
 
@@ -107,7 +155,7 @@ def _softplus(x: Array) -> Array:
     return np.maximum(x, 0) + np.log1p(np.exp(-np.abs(x)))
 
 
-@defop("nnl::log_sigmoid", save=("x",))
+@defop("nnl::log_sigmoid", save=("x",), precision="full")
 @single_precision
 def log_sigmoid_operator(x: Array) -> Array:
     """Logarithm of the sigmoid, ``-log(1 + exp(-x))``."""
@@ -125,11 +173,27 @@ def log_sigmoid_vjp(g: Any, y: Any, x: Any) -> tuple[Any, ...]:
 
 
 def log_sigmoid(x: Operand) -> Variable:
-    """Logarithm of the sigmoid, ``-log(1 + exp(-x))``, without overflow."""
+    """Take the logarithm of the sigmoid without overflow: ``y = -log(1 + exp(-x))``.
+
+    Args:
+        x: any shape, floating; integers become ``float32``.
+
+    Gradient:
+        ``1 - sigmoid(x)``.
+
+    Examples:
+        >>> F.log_sigmoid(np.array([0.0, -1000.0])).d
+        array([-6.93147181e-01, -1.00000000e+03])
+
+    Elsewhere:
+        - nnabla: `log_sigmoid`
+        - PyTorch: `torch.nn.functional.logsigmoid`
+        - ONNX: none, `Neg` of `Softplus` of `Neg`
+    """
     return log_sigmoid_operator(floating(x))
 
 
-@defop("nnl::softplus", save=("x",))
+@defop("nnl::softplus", save=("x",), precision="full")
 @single_precision
 def softplus_operator(x: Array, *, beta: float = 1.0) -> Array:
     """``log(1 + exp(beta x)) / beta``."""
@@ -157,7 +221,27 @@ def softplus_samples(rng: np.random.Generator) -> Iterator[Sample]:
 
 
 def softplus(x: Operand, beta: float = 1.0) -> Variable:
-    """``log(1 + exp(beta x)) / beta``, without overflow. Raises `OperatorError` for ``beta=0``."""
+    """Smooth a relu without overflow: ``y = log(1 + exp(beta x)) / beta``.
+
+    Args:
+        x: any shape, floating; integers become ``float32``.
+        beta: how sharp the bend is.
+
+    Raises:
+        OperatorError: ``beta`` is 0.
+
+    Gradient:
+        ``sigmoid(beta x)``.
+
+    Examples:
+        >>> F.softplus(np.array([0.0, 1000.0])).d
+        array([6.93147181e-01, 1.00000000e+03])
+
+    Elsewhere:
+        - nnabla: `softplus`
+        - PyTorch: `torch.nn.functional.softplus`
+        - ONNX: `Softplus`, with beta 1
+    """
     if not beta:
         raise OperatorError("softplus: beta is 0, by which the result is divided; give another")
     return softplus_operator(floating(x), beta=float(beta))
@@ -181,7 +265,23 @@ def softsign_vjp(g: Any, y: Any, x: Any) -> tuple[Any, ...]:
 
 
 def softsign(x: Operand) -> Variable:
-    """``x / (1 + |x|)``."""
+    """Squeeze into (-1, 1): ``y = x / (1 + |x|)``.
+
+    Args:
+        x: any shape, floating; integers become ``float32``.
+
+    Gradient:
+        ``1 / (1 + |x|) ** 2``.
+
+    Examples:
+        >>> F.softsign(np.array([-1.0, 3.0])).d
+        array([-0.5 ,  0.75])
+
+    Elsewhere:
+        - nnabla: `softsign`
+        - PyTorch: `torch.nn.functional.softsign`
+        - ONNX: `Softsign`
+    """
     return softsign_operator(floating(x))
 
 
@@ -208,12 +308,46 @@ def swish_vjp(g: Any, y: Any, x: Any) -> tuple[Any, ...]:
 
 
 def swish(x: Operand) -> Variable:
-    """``x sigmoid(x)``."""
+    """Compute ``y = x sigmoid(x)``.
+
+    Ramachandran et al., 2017.
+
+    Args:
+        x: any shape, floating; integers become ``float32``.
+
+    Gradient:
+        ``y + sigmoid(x) (1 - y)``.
+
+    Examples:
+        >>> F.swish(np.array([0.0, 100.0])).d
+        array([  0., 100.])
+
+    Elsewhere:
+        - nnabla: `swish`
+        - PyTorch: `torch.nn.functional.silu`
+        - ONNX: `Swish`
+    """
     return swish_operator(floating(x))
 
 
 def silu(x: Operand) -> Variable:
-    """``x sigmoid(x)``: another name of `swish`."""
+    """Compute ``y = x sigmoid(x)``: another name of `swish`.
+
+    Args:
+        x: any shape, floating; integers become ``float32``.
+
+    Gradient:
+        ``y + sigmoid(x) (1 - y)``.
+
+    Examples:
+        >>> F.silu(np.array([0.0, 100.0])).d
+        array([  0., 100.])
+
+    Elsewhere:
+        - nnabla: `swish`
+        - PyTorch: `torch.nn.functional.silu`
+        - ONNX: `Swish`
+    """
     return swish(x)
 
 
@@ -261,10 +395,29 @@ def exact_gelu_vjp(g: Any, y: Any, x: Any) -> tuple[Any, ...]:
 
 
 def gelu(x: Operand, *, approximate: str = "tanh") -> Variable:
-    """``x`` times the standard normal distribution function at ``x``.
+    """Weigh ``x`` by the standard normal distribution function at ``x``.
 
-    ``approximate="tanh"`` uses ``(1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3))) / 2`` for it;
-    ``"none"`` the error function. Raises `OperatorError` for anything else.
+    Hendrycks and Gimpel, 2016.
+
+    Args:
+        x: any shape, floating; integers become ``float32``.
+        approximate: ``"tanh"`` for ``(1 + tanh(sqrt(2 / pi) (x + 0.044715 x ** 3))) / 2`` in its
+            place, ``"none"`` for the error function.
+
+    Raises:
+        OperatorError: another ``approximate``.
+
+    Gradient:
+        The derivative of the formula chosen.
+
+    Examples:
+        >>> F.gelu(np.array([0.0, 100.0])).d
+        array([  0., 100.])
+
+    Elsewhere:
+        - nnabla: `gelu`, the tanh form
+        - PyTorch: `torch.nn.functional.gelu`, which uses the error function by default
+        - ONNX: `Gelu`
     """
     x = floating(x)
     if approximate == "tanh":
@@ -293,7 +446,25 @@ def mish_vjp(g: Any, y: Any, x: Any) -> tuple[Any, ...]:
 
 
 def mish(x: Operand) -> Variable:
-    """``x tanh(softplus(x))``."""
+    """Compute ``y = x tanh(log(1 + exp(x)))``.
+
+    Misra, 2019.
+
+    Args:
+        x: any shape, floating; integers become ``float32``.
+
+    Gradient:
+        The derivative.
+
+    Examples:
+        >>> F.mish(np.array([0.0, 100.0])).d
+        array([  0., 100.])
+
+    Elsewhere:
+        - nnabla: `mish`
+        - PyTorch: `torch.nn.functional.mish`
+        - ONNX: `Mish`
+    """
     return mish_operator(floating(x))
 
 
@@ -334,5 +505,21 @@ def sinc_samples(rng: np.random.Generator) -> Iterator[Sample]:
 
 
 def sinc(x: Operand) -> Variable:
-    """``sin(x) / x``, and 1 at 0."""
+    """Compute ``y = sin(x) / x``, and 1 at 0.
+
+    Args:
+        x: any shape, floating; integers become ``float32``.
+
+    Gradient:
+        ``(cos(x) - y) / x``, 0 at 0.
+
+    Examples:
+        >>> F.sinc(np.array([0.0, np.pi / 2])).d
+        array([1.        , 0.63661977])
+
+    Elsewhere:
+        - nnabla: `sinc`
+        - PyTorch: `torch.sinc`, of pi x
+        - ONNX: none, `Sin`, `Div` and `Where`
+    """
     return sinc_operator(floating(x))

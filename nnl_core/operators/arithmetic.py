@@ -11,7 +11,7 @@ import numpy as np
 from nnl_core import functions as F
 from nnl_core.errors import ShapeError
 from nnl_core.graph.dtypes import as_dtype, is_floating
-from nnl_core.graph.operator import Array, Operator, Sample, defop
+from nnl_core.graph.operator import Array, Operator, Precision, Sample, defop
 from nnl_core.graph.spec import Spec, broadcast_shapes, promote, promote_scalar
 from nnl_core.graph.variable import Operand, Variable
 
@@ -73,9 +73,29 @@ def broadcast_to_samples(rng: np.random.Generator) -> Iterator[Sample]:
 
 
 def broadcast_to(x: Operand, y: Sequence[int] | Variable, axis: int | None = None) -> Variable:
-    """Broadcast ``x`` to shape ``y``; ``axis`` is where the axes of ``x`` begin (default: last).
+    """Broadcast to a shape.
 
-    With a variable in place of a shape, it is ``y`` that is broadcast, to the shape of ``x``.
+    Args:
+        x: any shape that fits.
+        y: the shape to reach; or a variable, which then is what is broadcast, to the shape of
+            ``x``.
+        axis: where the axes of the smaller begin among those of the larger; ``None`` for last.
+
+    Raises:
+        ShapeError: it cannot be reached.
+
+    Gradient:
+        The sum over what was repeated.
+
+    Examples:
+        >>> F.broadcast_to(np.array([1.0, 2.0]), (2, 2)).d
+        array([[1., 2.],
+               [1., 2.]])
+
+    Elsewhere:
+        - nnabla: `broadcast_to`, of two variables
+        - PyTorch: `torch.broadcast_to`
+        - ONNX: `Expand`
     """
     x, shape = (y, x.shape) if isinstance(y, Variable) else (x, tuple(int(n) for n in y))
     if axis is not None and axis >= 0:
@@ -87,7 +107,24 @@ def broadcast_to(x: Operand, y: Sequence[int] | Variable, axis: int | None = Non
 
 @defop("nnl::sum_to")
 def sum_to(x: Array, *, shape: tuple[int, ...]) -> Array:
-    """Sum over what broadcasting ``shape`` to ``x.shape`` repeats: the adjoint of broadcasting."""
+    """Sum over what broadcasting ``shape`` to ``x.shape`` repeats: the adjoint of broadcasting.
+
+    Args:
+        x: any shape that ``shape`` broadcasts to.
+        shape: the shape of the result.
+
+    Gradient:
+        ``dy``, broadcast to the shape of ``x``.
+
+    Examples:
+        >>> F.sum_to(np.ones((2, 3)), shape=(1, 3)).d
+        array([[2., 2., 2.]])
+
+    Elsewhere:
+        - nnabla: none, internal to its gradients
+        - PyTorch: none, `x.sum_to_size(shape)`
+        - ONNX: none, `ReduceSum`
+    """
     # float16 is accumulated in float32: a sum of 4096 ones would stop at 2048.
     dtype = np.dtype(np.float32) if x.dtype == np.float16 else x.dtype
     total = x.sum(axis=repeated_axes(x.shape, shape), dtype=dtype)
@@ -126,7 +163,26 @@ def sum_to_samples(rng: np.random.Generator) -> Iterator[Sample]:
 
 
 def unbroadcast(g: Variable, like: Variable | Spec) -> Variable:
-    """Bring a gradient back to the shape (and dtype) of the input that was broadcast."""
+    """Bring a gradient back to the shape and dtype of the input that was broadcast. For gradient
+    rules.
+
+    Args:
+        g: the gradient.
+        like: the input, or its spec.
+
+    Gradient:
+        ``dy``, broadcast to the shape of ``g``.
+
+    Examples:
+        >>> g, x = Variable.from_numpy_array(np.ones((2, 3))), Variable((3,))
+        >>> F.unbroadcast(g, x).d
+        array([2., 2., 2.], dtype=float32)
+
+    Elsewhere:
+        - nnabla: none, internal to its gradients
+        - PyTorch: none, `g.sum_to_size(x.shape)`
+        - ONNX: none, `ReduceSum`
+    """
     if g.shape != like.shape:
         g = sum_to(g, shape=like.shape)
     return cast(g, like.dtype) if g.dtype != like.dtype else g
@@ -159,14 +215,47 @@ def cast_samples(rng: np.random.Generator) -> Iterator[Sample]:
 
 
 def cast(x: Operand, dtype: Any) -> Variable:
-    """Convert ``x`` to ``dtype``; the gradient flows through floating dtypes."""
+    """Convert to another dtype.
+
+    Args:
+        x: any shape and dtype.
+        dtype: a NumPy dtype or its name.
+
+    Gradient:
+        ``dy``, converted back, where both dtypes are floating; else none.
+
+    Examples:
+        >>> F.cast(np.array([1.7, -1.7]), "int32").d
+        array([ 1, -1], dtype=int32)
+
+    Elsewhere:
+        - nnabla: none, `x.data.cast`
+        - PyTorch: none, `x.to(dtype)`
+        - ONNX: `Cast`
+    """
     result: Variable = cast_operator(x, dtype=as_dtype(dtype).name)
     return result
 
 
 @defop("nnl::identity")
 def identity(x: Array) -> Array:
-    """Return the input, ``y = x``."""
+    """Return the input: ``y = x``.
+
+    Args:
+        x: any shape and dtype.
+
+    Gradient:
+        ``dx = dy``.
+
+    Examples:
+        >>> F.identity(np.array([1.0, 2.0])).d
+        array([1., 2.])
+
+    Elsewhere:
+        - nnabla: `identity`
+        - PyTorch: `torch.nn.Identity`
+        - ONNX: `Identity`
+    """
     return x.copy()
 
 
@@ -264,7 +353,7 @@ def div_vjp(g: Any, z: Any, x: Any, y: Any) -> tuple[Any, ...]:
     return unbroadcast(F.chain_rule(g, 1 / y), x), unbroadcast(F.chain_rule(g, -z / y), y)
 
 
-@defop("nnl::pow", save=("x", "y", "z"), outputs=("z",))
+@defop("nnl::pow", save=("x", "y", "z"), outputs=("z",), precision="full")
 def pow_operator(x: Array, y: Array) -> Array:
     """``x ** y``, broadcasting."""
     return np.power(x, y)
@@ -312,7 +401,8 @@ def _define_scalar(
     reference.__doc__ = (
         f"``{text}`` for a number ``val``; an integer ``x`` with a float is float32."
     )
-    operator = defop(f"nnl::{name}", save=save)(reference)
+    precision: Precision = "full" if "pow" in name else "operands"
+    operator = defop(f"nnl::{name}", save=save, precision=precision)(reference)
     operator.elementwise(expression)
     operator.infer(lambda x, *, val: x.with_dtype(promote_scalar(x.dtype, val)))
     operator.vjp(lambda g, y, x, *, val: (gradient(g, y, x, val),))
@@ -374,32 +464,149 @@ r_pow_scalar_operator = _define_scalar(
 
 
 def add_scalar(x: Operand, val: float = 1, inplace: bool = False) -> Variable:
-    """``x + val``. ``inplace`` is a hint that changes nothing."""
+    """Compute with a number: ``y = x + val``.
+
+    The number does not widen the dtype of ``x``.
+
+    Args:
+        x: any shape and dtype.
+        val: the number.
+        inplace: a hint that changes nothing.
+
+    Gradient:
+        ``dx = dy``.
+
+    Examples:
+        >>> F.add_scalar(np.array([1.0, 2.0]), 10).d
+        array([11., 12.])
+
+    Elsewhere:
+        - nnabla: `add_scalar`
+        - PyTorch: `torch.add`, of an array and a number
+        - ONNX: `Add`, the number as a constant
+    """
     return add_scalar_operator(x, val=val)
 
 
 def mul_scalar(x: Operand, val: float = 1, inplace: bool = False) -> Variable:
-    """``x * val``. ``inplace`` is a hint that changes nothing."""
+    """Compute with a number: ``y = x * val``.
+
+    The number does not widen the dtype of ``x``.
+
+    Args:
+        x: any shape and dtype.
+        val: the number.
+        inplace: a hint that changes nothing.
+
+    Gradient:
+        ``dx = val dy``.
+
+    Examples:
+        >>> F.mul_scalar(np.array([1.0, 2.0]), 10).d
+        array([10., 20.])
+
+    Elsewhere:
+        - nnabla: `mul_scalar`
+        - PyTorch: `torch.mul`, of an array and a number
+        - ONNX: `Mul`, the number as a constant
+    """
     return mul_scalar_operator(x, val=val)
 
 
 def pow_scalar(x: Operand, val: float = 1, inplace: bool = False) -> Variable:
-    """``x ** val``; of integers to a negative power, ``float32``. ``inplace`` changes nothing."""
+    """Compute with a number: ``y = x ** val``.
+
+    The number does not widen the dtype of ``x``. Integers to a negative power become ``float32``.
+
+    Args:
+        x: any shape and dtype.
+        val: the number.
+        inplace: a hint that changes nothing.
+
+    Gradient:
+        ``dx = val x ** (val - 1) dy``.
+
+    Examples:
+        >>> F.pow_scalar(np.array([1.0, 2.0]), 10).d
+        array([1.000e+00, 1.024e+03])
+
+    Elsewhere:
+        - nnabla: `pow_scalar`
+        - PyTorch: `torch.pow`, of an array and a number
+        - ONNX: `Pow`, the number as a constant
+    """
     return pow_scalar_operator(x, val=float(val) if val < 0 else val)
 
 
 def r_sub_scalar(x: Operand, val: float = 1) -> Variable:
-    """``val - x``."""
+    """Compute with a number: ``y = val - x``.
+
+    The number does not widen the dtype of ``x``.
+
+    Args:
+        x: any shape and dtype.
+        val: the number.
+
+    Gradient:
+        ``dx = -dy``.
+
+    Examples:
+        >>> F.r_sub_scalar(np.array([1.0, 2.0]), 10).d
+        array([9., 8.])
+
+    Elsewhere:
+        - nnabla: `r_sub_scalar`
+        - PyTorch: `torch.rsub`, of an array and a number
+        - ONNX: `Sub`, the number as a constant
+    """
     return r_sub_scalar_operator(x, val=val)
 
 
 def r_div_scalar(x: Operand, val: float = 1) -> Variable:
-    """``val / x``; integers divide to floating."""
+    """Compute with a number: ``y = val / x``.
+
+    The number does not widen the dtype of ``x``. Integers divide to floating.
+
+    Args:
+        x: any shape and dtype.
+        val: the number.
+
+    Gradient:
+        ``dx = -val / x ** 2 dy``.
+
+    Examples:
+        >>> F.r_div_scalar(np.array([1.0, 2.0]), 10).d
+        array([10.,  5.])
+
+    Elsewhere:
+        - nnabla: `r_div_scalar`
+        - PyTorch: `torch.div`, of an array and a number
+        - ONNX: `Div`, the number as a constant
+    """
     return r_div_scalar_operator(_floating(x), val=val)
 
 
 def r_pow_scalar(x: Operand, val: float = 1) -> Variable:
-    """``val ** x``."""
+    """Compute with a number: ``y = val ** x``.
+
+    The number does not widen the dtype of ``x``.
+
+    Args:
+        x: any shape and dtype.
+        val: the number.
+
+    Gradient:
+        ``dx = log(val) y dy``.
+
+    Examples:
+        >>> F.r_pow_scalar(np.array([1.0, 2.0]), 10).d
+        array([ 10., 100.])
+
+    Elsewhere:
+        - nnabla: `r_pow_scalar`
+        - PyTorch: `torch.pow`, of an array and a number
+        - ONNX: `Pow`, the number as a constant
+    """
     return r_pow_scalar_operator(x, val=val)
 
 
@@ -439,7 +646,29 @@ def _integer(x: Operand) -> Operand:
 
 
 def add(x: Operand, y: Operand) -> Variable:
-    """``x + y``, broadcasting; either may be a number."""
+    """Add, broadcasting: ``z = x + y``.
+
+    Either may be a number, which does not widen a dtype.
+
+    Args:
+        x: any shape and dtype, or a number.
+        y: the same.
+
+    Raises:
+        ShapeError: the shapes do not broadcast.
+
+    Gradient:
+        ``dx = dz``, ``dy = dz``, summed back to their shapes.
+
+    Examples:
+        >>> F.add(np.array([1.0, 2.0]), np.array([3.0, 4.0])).d
+        array([4., 6.])
+
+    Elsewhere:
+        - nnabla: none, `x + y`
+        - PyTorch: `torch.add`
+        - ONNX: `Add`
+    """
     if is_number(y):
         return add_scalar(x, y)
     if is_number(x):
@@ -448,7 +677,29 @@ def add(x: Operand, y: Operand) -> Variable:
 
 
 def sub(x: Operand, y: Operand) -> Variable:
-    """``x - y``, broadcasting; either may be a number."""
+    """Subtract, broadcasting: ``z = x - y``.
+
+    Either may be a number, which does not widen a dtype.
+
+    Args:
+        x: any shape and dtype, or a number.
+        y: the same.
+
+    Raises:
+        ShapeError: the shapes do not broadcast.
+
+    Gradient:
+        ``dx = dz``, ``dy = -dz``, summed back to their shapes.
+
+    Examples:
+        >>> F.sub(np.array([1.0, 2.0]), np.array([3.0, 4.0])).d
+        array([-2., -2.])
+
+    Elsewhere:
+        - nnabla: none, `x - y`
+        - PyTorch: `torch.sub`
+        - ONNX: `Sub`
+    """
     x, y = _integer(x), _integer(y)
     if is_number(y):
         if _is_unsigned(x) and not isinstance(y, (float, np.floating)):
@@ -460,7 +711,29 @@ def sub(x: Operand, y: Operand) -> Variable:
 
 
 def mul(x: Operand, y: Operand) -> Variable:
-    """``x * y``, broadcasting; either may be a number."""
+    """Multiply, broadcasting: ``z = x * y``.
+
+    Either may be a number, which does not widen a dtype.
+
+    Args:
+        x: any shape and dtype, or a number.
+        y: the same.
+
+    Raises:
+        ShapeError: the shapes do not broadcast.
+
+    Gradient:
+        ``dx = y dz``, ``dy = x dz``, summed back to their shapes.
+
+    Examples:
+        >>> F.mul(np.array([1.0, 2.0]), np.array([3.0, 4.0])).d
+        array([3., 8.])
+
+    Elsewhere:
+        - nnabla: none, `x * y`
+        - PyTorch: `torch.mul`
+        - ONNX: `Mul`
+    """
     if is_number(y):
         return mul_scalar(x, y)
     if is_number(x):
@@ -469,7 +742,31 @@ def mul(x: Operand, y: Operand) -> Variable:
 
 
 def div(x: Operand, y: Operand) -> Variable:
-    """``x / y``, broadcasting; either may be a number; integers divide to floating."""
+    """Divide, broadcasting: ``z = x / y``.
+
+    Either may be a number, which does not widen a dtype.
+
+    Integers divide to floating.
+
+    Args:
+        x: any shape and dtype, or a number.
+        y: the same.
+
+    Raises:
+        ShapeError: the shapes do not broadcast.
+
+    Gradient:
+        ``dx = dz / y``, ``dy = -x dz / y ** 2``, summed back to their shapes.
+
+    Examples:
+        >>> F.div(np.array([1.0, 2.0]), np.array([3.0, 4.0])).d
+        array([0.33333333, 0.5       ])
+
+    Elsewhere:
+        - nnabla: none, `x / y`
+        - PyTorch: `torch.div`
+        - ONNX: `Div`
+    """
     if is_number(x):
         return r_div_scalar(y, x)
     if is_number(y):
@@ -481,7 +778,30 @@ def div(x: Operand, y: Operand) -> Variable:
 
 
 def pow(x: Operand, y: Operand) -> Variable:
-    """``x ** y``, broadcasting; either may be a number."""
+    """Raise to a power, broadcasting: ``z = x ** y``.
+
+    Either may be a number, which does not widen a dtype.
+
+    Args:
+        x: any shape and dtype, or a number.
+        y: the same.
+
+    Raises:
+        ShapeError: the shapes do not broadcast.
+
+    Gradient:
+        ``dx = y x ** (y - 1) dz``, ``dy = log(x) z dz``, 0 where ``x`` is 0, summed back to their
+        shapes.
+
+    Examples:
+        >>> F.pow(np.array([1.0, 2.0]), np.array([3.0, 4.0])).d
+        array([ 1., 16.])
+
+    Elsewhere:
+        - nnabla: none, `x ** y`
+        - PyTorch: `torch.pow`
+        - ONNX: `Pow`
+    """
     x, y = _integer(x), _integer(y)
     if is_number(y):
         return pow_scalar(x, y)
@@ -491,7 +811,23 @@ def pow(x: Operand, y: Operand) -> Variable:
 
 
 def neg(x: Operand) -> Variable:
-    """``-x``; of an unsigned integer it wraps round, as in NumPy."""
+    """Change the sign: ``y = -x``.
+
+    Args:
+        x: any shape and dtype; unsigned integers wrap round, as in NumPy.
+
+    Gradient:
+        ``dx = -dy``.
+
+    Examples:
+        >>> F.neg(np.array([1.0, -2.0])).d
+        array([-1.,  2.])
+
+    Elsewhere:
+        - nnabla: none, `-x`
+        - PyTorch: `torch.neg`
+        - ONNX: `Neg`
+    """
     return r_sub_scalar(x, 0) if _is_unsigned(x) else mul_scalar(x, -1)
 
 
@@ -505,25 +841,131 @@ def _floating(x: Operand) -> Variable:
 
 
 def add2(x0: Operand, x1: Operand, inplace: bool = False) -> Variable:
-    """``x0 + x1``. ``inplace`` is a hint that changes nothing."""
+    """Add, broadcasting: ``y = x0 + x1``.
+
+    Args:
+        x0: any shape and dtype, or a number.
+        x1: the same.
+        inplace: a hint that changes nothing.
+
+    Raises:
+        ShapeError: the shapes do not broadcast.
+
+    Gradient:
+        ``dx0 = dy``, ``dx1 = dy``, summed back to their shapes.
+
+    Examples:
+        >>> F.add2(np.array([1.0, 2.0]), np.array([3.0, 4.0])).d
+        array([4., 6.])
+
+    Elsewhere:
+        - nnabla: `add2`
+        - PyTorch: `torch.add`
+        - ONNX: `Add`
+    """
     return add(x0, x1)
 
 
 def sub2(x0: Operand, x1: Operand, inplace: bool = False) -> Variable:
-    """``x0 - x1``. ``inplace`` is a hint that changes nothing."""
+    """Subtract, broadcasting: ``y = x0 - x1``.
+
+    Args:
+        x0: any shape and dtype, or a number.
+        x1: the same.
+        inplace: a hint that changes nothing.
+
+    Raises:
+        ShapeError: the shapes do not broadcast.
+
+    Gradient:
+        ``dx0 = dy``, ``dx1 = -dy``, summed back to their shapes.
+
+    Examples:
+        >>> F.sub2(np.array([1.0, 2.0]), np.array([3.0, 4.0])).d
+        array([-2., -2.])
+
+    Elsewhere:
+        - nnabla: `sub2`
+        - PyTorch: `torch.sub`
+        - ONNX: `Sub`
+    """
     return sub(x0, x1)
 
 
 def mul2(x0: Operand, x1: Operand, inplace: bool = False) -> Variable:
-    """``x0 * x1``. ``inplace`` is a hint that changes nothing."""
+    """Multiply, broadcasting: ``y = x0 * x1``.
+
+    Args:
+        x0: any shape and dtype, or a number.
+        x1: the same.
+        inplace: a hint that changes nothing.
+
+    Raises:
+        ShapeError: the shapes do not broadcast.
+
+    Gradient:
+        ``dx0 = x1 dy``, ``dx1 = x0 dy``, summed back to their shapes.
+
+    Examples:
+        >>> F.mul2(np.array([1.0, 2.0]), np.array([3.0, 4.0])).d
+        array([3., 8.])
+
+    Elsewhere:
+        - nnabla: `mul2`
+        - PyTorch: `torch.mul`
+        - ONNX: `Mul`
+    """
     return mul(x0, x1)
 
 
 def div2(x0: Operand, x1: Operand, inplace: bool = False) -> Variable:
-    """``x0 / x1``. ``inplace`` is a hint that changes nothing."""
+    """Divide, broadcasting: ``y = x0 / x1``.
+
+    Args:
+        x0: any shape and dtype, or a number.
+        x1: the same.
+        inplace: a hint that changes nothing.
+
+    Raises:
+        ShapeError: the shapes do not broadcast.
+
+    Gradient:
+        ``dx0 = dy / x1``, ``dx1 = -x0 dy / x1 ** 2``, summed back to their shapes.
+
+    Examples:
+        >>> F.div2(np.array([1.0, 2.0]), np.array([3.0, 4.0])).d
+        array([0.33333333, 0.5       ])
+
+    Elsewhere:
+        - nnabla: `div2`
+        - PyTorch: `torch.div`
+        - ONNX: `Div`
+    """
     return div(x0, x1)
 
 
 def pow2(x0: Operand, x1: Operand, inplace: bool = False) -> Variable:
-    """``x0 ** x1``. ``inplace`` is a hint that changes nothing."""
+    """Raise to a power, broadcasting: ``y = x0 ** x1``.
+
+    Args:
+        x0: any shape and dtype, or a number.
+        x1: the same.
+        inplace: a hint that changes nothing.
+
+    Raises:
+        ShapeError: the shapes do not broadcast.
+
+    Gradient:
+        ``dx0 = x1 x0 ** (x1 - 1) dy``, ``dx1 = log(x0) y dy``, 0 where ``x0`` is 0, summed back to
+        their shapes.
+
+    Examples:
+        >>> F.pow2(np.array([1.0, 2.0]), np.array([3.0, 4.0])).d
+        array([ 1., 16.])
+
+    Elsewhere:
+        - nnabla: `pow2`
+        - PyTorch: `torch.pow`
+        - ONNX: `Pow`
+    """
     return pow(x0, x1)

@@ -18,7 +18,25 @@ __all__ = ["pack"]
 
 @defop("nnl::pack")
 def pack(*xs: Array) -> Array:
-    """Put arrays end to end in one flat block, each start aligned, gaps zero."""
+    """Put arrays end to end in one flat block, each start aligned, gaps zero.
+
+    Starts are multiples of 16 elements. For solvers, which keep parameters in such blocks.
+
+    Args:
+        *xs: arrays of one dtype.
+
+    Gradient:
+        To each array its part of ``dy``.
+
+    Examples:
+        >>> F.pack(np.ones((2, 2)), np.ones(3)).shape
+        (32,)
+
+    Elsewhere:
+        - nnabla: none, its solvers work parameter by parameter
+        - PyTorch: none, internal to its optimizers
+        - ONNX: none, training alone
+    """
     places, length = layout(x.size for x in xs)
     block = np.zeros(length, np.result_type(*(x.dtype for x in xs)))
     for x, (start, stop) in zip(xs, places, strict=True):

@@ -107,10 +107,27 @@ def gather_samples(rng: np.random.Generator) -> Iterator[Sample]:
 
 @defop("nnl::gather_adjoint", save=("indices",))
 def gather_adjoint(g: Array, indices: Array, *, size: int, axis: int, batch_dims: int) -> Array:
-    """Add the slices of ``g``, which `gather` would take, to zeros at their positions.
+    """Add slices, which `gather` would take, to zeros at their positions.
 
-    The result is ``size`` long along ``axis`` (not negative), where ``g`` has the axes of
-    ``indices``.
+    Args:
+        g: the slices, with the axes of ``indices`` in place of ``axis``.
+        indices: whole numbers from 0 on.
+        size: the length of the result along ``axis``.
+        axis: where to put them; not negative.
+        batch_dims: how many first axes of both run together.
+
+    Gradient:
+        Of ``g`` what is at its positions.
+
+    Examples:
+        >>> g, indices = np.array([1.0, 10.0, 20.0]), np.array([0, 2, 2])
+        >>> F.gather_adjoint(g, indices, size=3, axis=0, batch_dims=0).d
+        array([ 1.,  0., 30.])
+
+    Elsewhere:
+        - nnabla: none, internal to its gradients
+        - PyTorch: `torch.index_add`
+        - ONNX: `ScatterElements` with `reduction="add"`
     """
     positions = as_positions(indices, size, f"gather along axis {axis}")
     batch, outer = g.shape[:batch_dims], g.shape[batch_dims:axis]
@@ -166,19 +183,58 @@ def gather_adjoint_samples(rng: np.random.Generator) -> Iterator[Sample]:
 def gather(
     x: Operand, Indices: Operand, axis: int | None = None, batch_dims: int | None = None
 ) -> Variable:
-    """Take elements of ``x`` along ``axis`` at whole positions from 0 on, which may repeat.
+    """Take slices along an axis: with ``axis`` 1, ``y[:, i, j] = x[:, Indices[i, j]]``.
 
-    The first ``batch_dims`` axes of both run together. The result has the other axes of
-    ``Indices`` in place of the axis: with ``axis`` 1, ``y[:, i, j] = x[:, Indices[i, j]]``.
-    Raises `OperatorError`, when run, where a position is negative or too large.
+    Args:
+        x: any shape but 0-d.
+        Indices: whole numbers from 0 on, of any dtype; they may repeat.
+        axis: where to take from; 0 by default.
+        batch_dims: how many first axes of both run together.
+
+    Raises:
+        OperatorError: when run, a position is negative or too large.
+
+    Gradient:
+        Added up where positions repeat; none for ``Indices``.
+
+    Examples:
+        >>> F.gather(np.array([[1.0, 2.0, 3.0]]), np.array([2, 0]), axis=1).d
+        array([[3., 1.]])
+
+    Elsewhere:
+        - nnabla: `gather`
+        - PyTorch: `torch.index_select`
+        - ONNX: `Gather`
     """
     return gather_operator(x, to_variable(Indices), axis=axis or 0, batch_dims=batch_dims or 0)
 
 
 def embed(x0: Operand, w: Operand) -> Variable:
-    """Return the rows ``w[x0]``; ``x0`` holds whole numbers from 0 on, of any dtype.
+    """Return rows of a table: ``y = w[x0]``.
 
-    Raises `OperatorError`, when run, where a number is negative or too large.
+    Args:
+        x0: whole numbers from 0 on, of any dtype and shape.
+        w: (rows, *features).
+
+    Returns:
+        ``x0.shape + w.shape[1:]``.
+
+    Raises:
+        OperatorError: when run, a number is negative or too large.
+
+    Gradient:
+        Added up for rows that were taken several times; none for ``x0``.
+
+    Examples:
+        >>> F.embed(np.array([1, 1, 0]), np.array([[1.0, 2.0], [3.0, 4.0]])).d
+        array([[3., 4.],
+               [3., 4.],
+               [1., 2.]])
+
+    Elsewhere:
+        - nnabla: `embed`
+        - PyTorch: `torch.nn.functional.embedding`
+        - ONNX: `Gather`
     """
     return gather_operator(w, to_variable(x0))
 
@@ -302,7 +358,27 @@ def scatter_add_samples(rng: np.random.Generator) -> Iterator[Sample]:
 def scatter_add(x0: Operand, indices: Operand, x1: Operand, axis: int | None = None) -> Variable:
     """Return ``x0`` with elements of ``x1`` added: ``y[indices[i, j], j] += x1[i, j]`` at axis 0.
 
-    ``indices`` may be shorter than ``x0`` along the other axes, and than ``x1`` along all.
+    Args:
+        x0: any shape but 0-d.
+        indices: whole numbers of any dtype; may be shorter than ``x0`` along the other axes, and
+            than ``x1`` along all.
+        x1: what is added.
+        axis: the axis that positions are in; 0 by default.
+
+    Raises:
+        OperatorError: when run, a position is out of range or no whole number.
+
+    Gradient:
+        Of ``x0`` ``dy``; of ``x1`` what is at its positions.
+
+    Examples:
+        >>> F.scatter_add(np.zeros(3), np.array([0, 2, 2]), np.array([1.0, 10.0, 20.0])).d
+        array([ 1.,  0., 30.])
+
+    Elsewhere:
+        - nnabla: `scatter_add`
+        - PyTorch: `torch.scatter_add`
+        - ONNX: `ScatterElements` with `reduction="add"`
     """
     return scatter_add_operator(x0, to_variable(indices), x1, axis=axis or 0)
 

@@ -50,7 +50,7 @@ def clip_grad_by_value_samples(rng: np.random.Generator) -> Iterator[Sample]:
         yield Sample(rng.normal(size=shape), low, low + 1)
 
 
-@defop("nnl::clip_grad_by_norm")
+@defop("nnl::clip_grad_by_norm", precision="full")
 def clip_grad_by_norm_operator(
     x: Array, *, clip_norm: float, axes: tuple[int, ...] | None = None
 ) -> Array:
@@ -79,9 +79,26 @@ def clip_grad_by_norm_samples(rng: np.random.Generator) -> Iterator[Sample]:
 
 
 def clip_grad_by_value(x: Operand, min: Operand, max: Operand) -> Variable:
-    """Return ``x``; its gradient is limited, element by element, to ``min`` ... ``max``.
+    """Return ``x``, and limit its gradient element by element.
 
-    The limits are numbers, or arrays that broadcast to ``x``.
+    Args:
+        x: any shape.
+        min: the least gradient: a number, or what broadcasts to ``x``.
+        max: the greatest.
+
+    Gradient:
+        ``dx = min(max(dy, min), max)``: a surrogate.
+
+    Examples:
+        >>> x = Variable.from_numpy_array(np.zeros(2), need_grad=True)
+        >>> F.clip_grad_by_value(x, -1.0, 1.0).backward(np.array([5.0, 0.5]))
+        >>> x.g
+        array([1. , 0.5])
+
+    Elsewhere:
+        - nnabla: `clip_grad_by_value`
+        - PyTorch: none, a hook `x.register_hook(lambda g: g.clamp(min, max))`
+        - ONNX: none, training alone
     """
     data = floating(x)
     low, high = (floating(np.asarray(v, data.dtype) if np.isscalar(v) else v) for v in (min, max))
@@ -92,10 +109,26 @@ def clip_grad_by_value(x: Operand, min: Operand, max: Operand) -> Variable:
 def clip_grad_by_norm(
     x: Operand, clip_norm: float | None = None, axes: int | Sequence[int] | None = None
 ) -> Variable:
-    """Return ``x``; its gradient is scaled to the norm ``clip_norm``, over ``axes``.
+    """Return ``x``, and scale its gradient to a norm.
 
-    ``clip_norm`` is by default 1, ``axes`` all; no axes means each element alone. The gradient is
-    scaled up, too, where its norm is smaller; where it is zero it stays zero.
+    Args:
+        x: any shape.
+        clip_norm: the norm; 1 by default.
+        axes: the axes of the norm; ``None`` for all, none for each element alone.
+
+    Gradient:
+        ``dx = clip_norm dy / |dy|``, 0 where ``dy`` is 0: a surrogate. Scaled up, too.
+
+    Examples:
+        >>> x = Variable.from_numpy_array(np.zeros(2), need_grad=True)
+        >>> F.clip_grad_by_norm(x, 1.0).backward(np.array([3.0, 4.0]))
+        >>> x.g
+        array([0.6, 0.8])
+
+    Elsewhere:
+        - nnabla: `clip_grad_by_norm`
+        - PyTorch: none, a hook on x
+        - ONNX: none, training alone
     """
     data = floating(x)
     over = (

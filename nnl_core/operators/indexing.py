@@ -106,8 +106,27 @@ def slice(
 ) -> Variable:
     """Take every ``step``-th element from ``start`` to before ``stop`` along each axis.
 
-    As in Python, negative positions count from the end, negative steps go backwards, and ``None``
-    means the whole. Lists shorter than ``x`` has axes are for its last axes.
+    As in Python, negative positions count from the end. Lists shorter than ``x`` has axes are for
+    its last axes.
+
+    Args:
+        x: any shape.
+        start: of each axis; ``None`` for the beginning.
+        stop: of each axis; ``None`` for the end.
+        step: of each axis; negative ones go backwards; ``None`` for 1.
+
+    Gradient:
+        ``dy`` at the elements taken, 0 elsewhere.
+
+    Examples:
+        >>> F.slice(np.arange(6.0).reshape(2, 3), (0, 1), (2, 3), (1, 1)).d
+        array([[1., 2.],
+               [4., 5.]])
+
+    Elsewhere:
+        - nnabla: `slice`
+        - PyTorch: none, `x[start:stop:step]`
+        - ONNX: `Slice`
     """
     variable = to_variable(x)
     lengths = {len(given) for given in (start, stop, step) if given is not None}
@@ -133,9 +152,27 @@ def _optional(given: Sequence[int | None] | None, count: int) -> list[int | None
 def getitem(x: Operand, key: Any) -> Variable:
     """Return ``x[key]`` as NumPy means it; `Variable` has it between its brackets.
 
-    A key holds integers, slices, ``None``, an ellipsis, arrays, lists or variables of positions
-    (negative ones count from the end; gradients of repeated ones add up), and masks, whose
-    elements must be known now, as they decide the shape.
+    Args:
+        x: any shape.
+        key: integers, slices, ``None``, an ellipsis; arrays, lists or variables of positions
+            (negative ones count from the end); masks, whose elements must be known now, as they
+            decide the shape.
+
+    Raises:
+        ShapeError: the key does not fit the shape.
+
+    Gradient:
+        Added up where positions repeat, 0 where nothing was taken.
+
+    Examples:
+        >>> x = Variable.from_numpy_array(np.array([[1.0, 2.0], [3.0, 4.0]]))
+        >>> F.getitem(x, ([1, 1], 0)).d, x[0, ::-1].d
+        (array([3., 3.]), array([2., 1.]))
+
+    Elsewhere:
+        - nnabla: none, `x[key]`
+        - PyTorch: none, `x[key]`
+        - ONNX: none, `Slice`, `Gather` and `GatherND`
     """
     variable = to_variable(x)
     items = [_parse(item) for item in (key if isinstance(key, tuple) else (key,))]

@@ -52,10 +52,30 @@ def bool_gather_samples(rng: np.random.Generator) -> Iterator[Sample]:
 
 
 def bool_gather(input: Operand, mask: Operand) -> Variable:
-    """Take the slices of ``input`` where ``mask``, over its first axes, is not 0.
+    """Take the slices of ``input`` where a mask is set.
 
-    How many there are is read from the mask now, as shapes are known before anything runs; an
-    `OperatorError` says so if a later run finds another number.
+    Args:
+        input: any shape but 0-d.
+        mask: over its first axes; all but 0 is true. It is read now, as shapes are known before
+            anything runs.
+
+    Returns:
+        (number of slices, *other axes).
+
+    Raises:
+        OperatorError: a later run finds another number of slices.
+
+    Gradient:
+        ``dy`` at the slices taken, 0 elsewhere.
+
+    Examples:
+        >>> F.bool_gather(np.array([1.0, 2.0, 3.0]), np.array([1, 0, 1])).d
+        array([1., 3.])
+
+    Elsewhere:
+        - nnabla: `bool_gather`
+        - PyTorch: `torch.masked_select`
+        - ONNX: `Compress`
     """
     mask = to_variable(mask)
     return bool_gather_operator(input, mask, count=int(np.count_nonzero(mask.d)))
@@ -103,17 +123,52 @@ def bool_scatter_samples(rng: np.random.Generator) -> Iterator[Sample]:
 
 
 def bool_scatter(input: Operand, mask: Operand, output: Operand | None = None) -> Variable:
-    """Put the slices of ``input``, in order, where ``mask`` is not 0.
+    """Put slices, in order, where a mask is set.
 
-    Elsewhere the result is 0, or that of ``output``, which stays as it is. Raises `OperatorError`,
-    when run, where the mask does not choose as many places as there are slices.
+    Args:
+        input: (number of slices, *other axes).
+        mask: the first axes of the result; all but 0 is true.
+        output: what the result holds elsewhere, and stays as it is; ``None`` for 0.
+
+    Raises:
+        OperatorError: when run, the mask does not choose as many places as there are slices.
+
+    Gradient:
+        Of ``input`` ``dy`` at its slices; of ``output`` elsewhere.
+
+    Examples:
+        >>> F.bool_scatter(np.array([5.0, 6.0]), np.array([1, 0, 1])).d
+        array([5., 0., 6.])
+
+    Elsewhere:
+        - nnabla: `bool_scatter`
+        - PyTorch: `torch.masked_scatter`
+        - ONNX: none, `ScatterND` at `NonZero` of the mask
     """
     base = None if output is None else to_variable(output)
     return bool_scatter_operator(input, to_variable(mask), base)
 
 
 def bool_fill(data: Operand, mask: Operand, value: float = 0) -> Variable:
-    """Return ``data`` with ``value`` where ``mask``, which broadcasts, is not 0."""
+    """Put a number where a mask is set.
+
+    Args:
+        data: any shape.
+        mask: broadcasts to it; all but 0 is true.
+        value: the number.
+
+    Gradient:
+        ``dy`` where the mask is not set, else 0.
+
+    Examples:
+        >>> F.bool_fill(np.array([1.0, 2.0]), np.array([0, 1]), -5.0).d
+        array([ 1., -5.])
+
+    Elsewhere:
+        - nnabla: `bool_fill`
+        - PyTorch: none, `data.masked_fill(mask, value)`
+        - ONNX: `Where`
+    """
     data, mask = holding(data, value), to_variable(mask)
     chosen = F.broadcast(cast(mask, bool), data.shape)
     filling = Variable.constant(np.asarray(value, data.dtype))

@@ -73,7 +73,26 @@ def relu_gradient_samples(rng: np.random.Generator) -> Iterator[Sample]:
 
 
 def relu(x: Operand, inplace: bool = False) -> Variable:
-    """``max(x, 0)``. ``inplace`` is a hint that planning memory makes needless."""
+    """Keep what is positive: ``y = max(x, 0)``.
+
+    NaN stays NaN.
+
+    Args:
+        x: any shape.
+        inplace: a hint that planning memory makes needless.
+
+    Gradient:
+        1 where ``x > 0``, else 0.
+
+    Examples:
+        >>> F.relu(np.array([-1.0, 2.0])).d
+        array([0., 2.])
+
+    Elsewhere:
+        - nnabla: `relu`
+        - PyTorch: `torch.nn.functional.relu`
+        - ONNX: `Relu`
+    """
     return relu_operator(x)
 
 
@@ -102,7 +121,25 @@ def leaky_relu_samples(rng: np.random.Generator) -> Iterator[Sample]:
 
 
 def leaky_relu(x: Operand, alpha: float = 0.1, inplace: bool = False) -> Variable:
-    """``x`` where it is positive, else ``alpha x``. ``inplace`` is a hint that changes nothing."""
+    """Let a part of what is negative through: ``y = x`` where ``x > 0``, else ``alpha x``.
+
+    Args:
+        x: any shape, floating; integers become ``float32``.
+        alpha: the slope for negative ``x``.
+        inplace: a hint that changes nothing.
+
+    Gradient:
+        1 where ``x > 0``, else ``alpha``.
+
+    Examples:
+        >>> F.leaky_relu(np.array([-1.0, 2.0])).d
+        array([-0.1,  2. ])
+
+    Elsewhere:
+        - nnabla: `leaky_relu`
+        - PyTorch: `torch.nn.functional.leaky_relu`, whose slope is 0.01 by default
+        - ONNX: `LeakyRelu`, whose slope is 0.01 by default
+    """
     return leaky_relu_operator(floating(x), alpha=float(alpha))
 
 
@@ -134,9 +171,29 @@ def prelu_samples(rng: np.random.Generator) -> Iterator[Sample]:
 
 
 def prelu(x0: Operand, x1: Operand, base_axis: int = 1) -> Variable:
-    """``x0`` where it is positive, else ``x0`` times the slope ``x1``.
+    """Let a learned part of what is negative through: ``y = x0`` where ``x0 > 0``, else ``x1 x0``.
 
-    ``x1`` holds one slope for all, or one for each index of axis ``base_axis``.
+    He et al., 2015.
+
+    Args:
+        x0: any shape.
+        x1: one slope for all, or one for each index of axis ``base_axis``.
+        base_axis: the axis that slopes belong to.
+
+    Raises:
+        ShapeError: the number of slopes fits no axis.
+
+    Gradient:
+        Of ``x0`` 1 or the slope; of ``x1`` the sum of ``x0 dy`` where ``x0`` is not positive.
+
+    Examples:
+        >>> F.prelu(np.array([[-2.0, -2.0]]), np.array([0.5, 0.25])).d
+        array([[-1. , -0.5]])
+
+    Elsewhere:
+        - nnabla: `prelu`
+        - PyTorch: `torch.nn.functional.prelu`
+        - ONNX: `PRelu`
     """
     x, slope = same_dtype(floating(x0), x1)
     if slope.size == 1:
@@ -175,7 +232,23 @@ def relu6_samples(rng: np.random.Generator) -> Iterator[Sample]:
 
 
 def relu6(x: Operand) -> Variable:
-    """``min(max(x, 0), 6)``."""
+    """Cut off at 0 and 6: ``y = min(max(x, 0), 6)``.
+
+    Args:
+        x: any shape.
+
+    Gradient:
+        1 between the ends, 0 at and beyond them.
+
+    Examples:
+        >>> F.relu6(np.array([-9.0, 0.5, 7.0])).d
+        array([0. , 0.5, 6. ])
+
+    Elsewhere:
+        - nnabla: `relu6`
+        - PyTorch: `torch.nn.functional.relu6`
+        - ONNX: `Clip`
+    """
     return relu6_operator(x)
 
 
@@ -197,7 +270,23 @@ def hard_sigmoid_vjp(g: Any, y: Any, x: Any) -> tuple[Any, ...]:
 
 
 def hard_sigmoid(x: Operand) -> Variable:
-    """``0.2 x + 0.5``, cut off below 0 and above 1."""
+    """Cut off a line: ``y = min(max(0.2 x + 0.5, 0), 1)``.
+
+    Args:
+        x: any shape, floating; integers become ``float32``.
+
+    Gradient:
+        0.2 between the ends, 0 at and beyond them.
+
+    Examples:
+        >>> F.hard_sigmoid(np.array([-9.0, 0.0, 1.0])).d
+        array([0. , 0.5, 0.7])
+
+    Elsewhere:
+        - nnabla: `hard_sigmoid`
+        - PyTorch: `torch.nn.functional.hardsigmoid`, with slope 1/6
+        - ONNX: `HardSigmoid`
+    """
     return hard_sigmoid_operator(floating(x))
 
 
@@ -218,7 +307,23 @@ def hard_tanh_vjp(g: Any, y: Any, x: Any) -> tuple[Any, ...]:
 
 
 def hard_tanh(x: Operand) -> Variable:
-    """``x``, cut off below -1 and above 1."""
+    """Cut off at -1 and 1: ``y = min(max(x, -1), 1)``.
+
+    Args:
+        x: any shape.
+
+    Gradient:
+        1 between the ends, 0 at and beyond them.
+
+    Examples:
+        >>> F.hard_tanh(np.array([-9.0, 0.5, 2.0])).d
+        array([-1. ,  0.5,  1. ])
+
+    Elsewhere:
+        - nnabla: `hard_tanh`
+        - PyTorch: `torch.nn.functional.hardtanh`
+        - ONNX: `Clip`
+    """
     return hard_tanh_operator(holding(x, -1))
 
 
@@ -251,7 +356,26 @@ def elu_samples(rng: np.random.Generator) -> Iterator[Sample]:
 
 
 def elu(x: Operand, alpha: float = 1.0) -> Variable:
-    """``x`` where it is positive, else ``alpha (exp(x) - 1)``."""
+    """Bend what is negative: ``y = x`` where ``x > 0``, else ``alpha (exp(x) - 1)``.
+
+    Clevert et al., 2015.
+
+    Args:
+        x: any shape, floating; integers become ``float32``.
+        alpha: the limit for large negative ``x`` is ``-alpha``.
+
+    Gradient:
+        1 where ``x > 0``, else ``alpha exp(x)``.
+
+    Examples:
+        >>> F.elu(np.array([-np.log(2), 2.0])).d
+        array([-0.5,  2. ])
+
+    Elsewhere:
+        - nnabla: `elu`
+        - PyTorch: `torch.nn.functional.elu`
+        - ONNX: `Elu`
+    """
     return elu_operator(floating(x), alpha=float(alpha))
 
 
@@ -284,19 +408,76 @@ def selu_samples(rng: np.random.Generator) -> Iterator[Sample]:
 
 
 def selu(x: Operand, scale: float = SELU_SCALE, alpha: float = SELU_ALPHA) -> Variable:
-    """``scale`` times ``x`` where it is positive, else times ``alpha (exp(x) - 1)``."""
+    """Scale an elu so that activations keep mean 0 and variance 1.
+
+    ``y = scale x`` where ``x > 0``, else ``scale alpha (exp(x) - 1)`` (Klambauer et al., 2017).
+
+    Args:
+        x: any shape, floating; integers become ``float32``.
+        scale: factor of all.
+        alpha: the ``alpha`` of `elu`.
+
+    Gradient:
+        ``scale`` where ``x > 0``, else ``scale alpha exp(x)``.
+
+    Examples:
+        >>> F.selu(np.array([0.0, 2.0]), scale=1.5, alpha=1.0).d
+        array([0., 3.])
+
+    Elsewhere:
+        - nnabla: `selu`
+        - PyTorch: `torch.nn.functional.selu`
+        - ONNX: `Selu`
+    """
     return selu_operator(floating(x), scale=float(scale), alpha=float(alpha))
 
 
 def celu(x: Operand, alpha: float = 1.0, axis: int = 1) -> Variable:
-    """Concatenate ``elu(x)`` and ``elu(-x)`` along an axis."""
+    """Concatenate ``elu(x)`` and ``elu(-x)`` along an axis.
+
+    Args:
+        x: any shape with that axis.
+        alpha: the ``alpha`` of `elu`.
+        axis: the axis, which doubles.
+
+    Gradient:
+        That of both halves, with their signs.
+
+    Examples:
+        >>> F.celu(np.array([[2.0]])).d.round(3)
+        array([[ 2.   , -0.865]])
+
+    Elsewhere:
+        - nnabla: `celu`
+        - PyTorch: none, `torch.nn.functional.elu` of x and -x; its `celu` is another function
+        - ONNX: none, `Elu` and `Concat`; its `Celu` is another function
+    """
     x = floating(x)
     result: Variable = F.concatenate(elu(x, alpha), elu(-x, alpha), axis=axis)
     return result
 
 
 def crelu(x: Operand, axis: int = 1) -> Variable:
-    """Concatenate ``relu(x)`` and ``relu(-x)`` along an axis."""
+    """Concatenate ``relu(x)`` and ``relu(-x)`` along an axis.
+
+    Shang et al., 2016.
+
+    Args:
+        x: any shape with that axis.
+        axis: the axis, which doubles.
+
+    Gradient:
+        That of both halves, with their signs; 0 at 0.
+
+    Examples:
+        >>> F.crelu(np.array([[2.0, -3.0]])).d
+        array([[2., 0., 0., 3.]])
+
+    Elsewhere:
+        - nnabla: `crelu`
+        - PyTorch: none, `torch.nn.functional.relu` of x and -x
+        - ONNX: none, `Relu` and `Concat`
+    """
     x = floating(x)
     result: Variable = F.concatenate(relu(x), relu(-x), axis=axis)
     return result

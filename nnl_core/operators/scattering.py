@@ -136,8 +136,25 @@ def scatter_nd_samples(rng: np.random.Generator) -> Iterator[Sample]:
 def gather_nd(data: Operand, indices: Operand) -> Variable:
     """Take slices of ``data``: ``y[i] = data[indices[0, i], indices[1, i], ...]``.
 
-    Axis 0 of ``indices`` is as long as the axes that they index; negative positions count from the
-    end.
+    Args:
+        data: any shape but 0-d.
+        indices: whole numbers of any dtype; axis 0 is as long as the axes that they index; negative
+            ones count from the end.
+
+    Raises:
+        OperatorError: when run, a position is out of range or no whole number.
+
+    Gradient:
+        Added up where slices were taken twice.
+
+    Examples:
+        >>> F.gather_nd(np.array([[1.0, 2.0], [3.0, 4.0]]), np.array([[0, 1], [1, 1]])).d
+        array([2., 4.])
+
+    Elsewhere:
+        - nnabla: `gather_nd`
+        - PyTorch: none, `data[tuple(indices)]`
+        - ONNX: `GatherND`, whose last axis of indices is the first here
     """
     return gather_nd_operator(data, to_variable(indices))
 
@@ -151,8 +168,29 @@ def scatter_nd(
 ) -> Variable:
     """Put slices in an array: ``y[indices[0, i], indices[1, i], ...] = data[i]``.
 
-    Either ``shape`` is given, and what is not put is zero; or ``out``, whose elements are there
-    before, and which stays as it is. ``add`` adds the slices; else the last at a position stays.
+    Args:
+        data: the slices.
+        indices: whole numbers of any dtype; axis 0 is as long as the axes that they index.
+        shape: the shape of the result, which is zero where nothing is put; or ``None`` with
+            ``out``.
+        out: what is there before, and stays as it is.
+        add: whether slices are added; else the last at a position stays.
+
+    Raises:
+        OperatorError: when run, a position is out of range or no whole number.
+
+    Gradient:
+        Of ``data`` what is at its positions, 0 where another slice stayed; of ``out`` ``dy`` where
+        nothing was put.
+
+    Examples:
+        >>> F.scatter_nd(np.array([5.0, 6.0]), np.array([[0, 2]]), shape=(3,)).d
+        array([5., 0., 6.])
+
+    Elsewhere:
+        - nnabla: `scatter_nd`
+        - PyTorch: `torch.Tensor.index_put`
+        - ONNX: `ScatterND`
     """
     if (shape is None) == (out is None):
         raise OperatorError("scatter_nd needs either shape or out")
@@ -215,8 +253,26 @@ def one_hot_samples(rng: np.random.Generator) -> Iterator[Sample]:
 def one_hot(x: Operand, shape: Sequence[int]) -> Variable:
     """Return zeros with a one at each position: ``y[i, x[i, 0], x[i, 1], ...] = 1``.
 
-    ``shape`` holds the lengths that the last axis of ``x`` gives positions in; negative positions
-    count from the end.
+    Args:
+        x: whole numbers of any dtype; the last axis is as long as ``shape``; negative ones count
+            from the end.
+        shape: the lengths that positions are in.
+
+    Raises:
+        OperatorError: when run, a position is out of range or no whole number.
+
+    Gradient:
+        None: positions have no slope.
+
+    Examples:
+        >>> F.one_hot(np.array([[2], [0]]), (3,)).d
+        array([[0., 0., 1.],
+               [1., 0., 0.]], dtype=float32)
+
+    Elsewhere:
+        - nnabla: `one_hot`
+        - PyTorch: `torch.nn.functional.one_hot`, of a single axis
+        - ONNX: `OneHot`, of a single axis
     """
     lengths = tuple(int(length) for length in np.reshape(shape, -1))
     return one_hot_operator(to_variable(x), shape=lengths)

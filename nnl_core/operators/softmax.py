@@ -45,7 +45,7 @@ def shifted(x: Array, axis: int) -> Array:
     return np.asarray(x - x.max(axis, keepdims=True, initial=-np.inf))
 
 
-@defop("nnl::softmax", save=("y",))
+@defop("nnl::softmax", save=("y",), precision="full")
 @single_precision
 def softmax_operator(x: Array, *, axis: int = -1) -> Array:
     """``exp(x) / sum(exp(x))`` along an axis."""
@@ -63,7 +63,7 @@ def softmax_vjp(g: Any, y: Any, x: Any, *, axis: int) -> tuple[Any, ...]:
     return (softmax_gradient(g, y, axis=axis),)
 
 
-@defop("nnl::masked_softmax", save=("y",))
+@defop("nnl::masked_softmax", save=("y",), precision="full")
 @single_precision
 def masked_softmax_operator(x: Array, *, axis: int = -1) -> Array:
     """Softmax that gives 0 where every element along the axis is minus infinity."""
@@ -87,7 +87,7 @@ def masked_softmax_samples(rng: np.random.Generator) -> Iterator[Sample]:
     yield Sample(x, axis=0)
 
 
-@defop("nnl::softmax_gradient", save=("g", "y"), outputs=("dx",))
+@defop("nnl::softmax_gradient", save=("g", "y"), outputs=("dx",), precision="full")
 @single_precision
 def softmax_gradient(g: Array, y: Array, *, axis: int = -1) -> Array:
     """``y (g - sum(g y))``, the gradient of softmax from its result; 0 where all ``g`` are 0."""
@@ -107,7 +107,7 @@ def softmax_gradient_vjp(h: Any, dx: Any, g: Any, y: Any, *, axis: int) -> tuple
     return softmax_gradient(h, y, axis=axis), dy
 
 
-@defop("nnl::log_softmax", save=("y",))
+@defop("nnl::log_softmax", save=("y",), precision="full")
 @single_precision
 def log_softmax_operator(x: Array, *, axis: int = -1) -> Array:
     """``x - log(sum(exp(x)))`` along an axis."""
@@ -125,7 +125,7 @@ def log_softmax_vjp(g: Any, y: Any, x: Any, *, axis: int) -> tuple[Any, ...]:
     return (log_softmax_gradient(g, y, axis=axis),)
 
 
-@defop("nnl::log_softmax_gradient", save=("g", "y"), outputs=("dx",))
+@defop("nnl::log_softmax_gradient", save=("g", "y"), outputs=("dx",), precision="full")
 @single_precision
 def log_softmax_gradient(g: Array, y: Array, *, axis: int = -1) -> Array:
     """``g - exp(y) sum(g)``, the gradient of log_softmax; ``g`` where the sum is 0."""
@@ -159,18 +159,71 @@ for _operator in (
 
 
 def softmax(x: Operand, axis: int | None = None) -> Variable:
-    """``exp(x) / sum(exp(x))`` along ``axis`` (default: the last)."""
+    """Turn numbers into shares that sum to 1: ``y = exp(x) / sum(exp(x))``.
+
+    Finite for large ``x``; NaN where all of an axis are minus infinity (see `masked_softmax`).
+
+    Args:
+        x: any shape.
+        axis: the axis that sums to 1; ``None`` for the last.
+
+    Gradient:
+        ``dx = y (dy - sum(y dy))``.
+
+    Examples:
+        >>> F.softmax(np.log(np.array([1.0, 3.0]))).d
+        array([0.25, 0.75])
+
+    Elsewhere:
+        - nnabla: `softmax`
+        - PyTorch: `torch.softmax`
+        - ONNX: `Softmax`
+    """
     return softmax_operator(floating(x), axis=-1 if axis is None else int(axis))
 
 
 def log_softmax(x: Operand, axis: int | None = None) -> Variable:
-    """``x - log(sum(exp(x)))`` along ``axis`` (default: the last), finite for large ``x``."""
+    """Take the logarithm of the softmax: ``y = x - log(sum(exp(x)))``, finite for large ``x``.
+
+    Args:
+        x: any shape.
+        axis: the axis of the sum; ``None`` for the last.
+
+    Gradient:
+        ``dx = dy - exp(y) sum(dy)``.
+
+    Examples:
+        >>> F.log_softmax(np.array([1000.0, 0.0])).d
+        array([    0., -1000.])
+
+    Elsewhere:
+        - nnabla: `log_softmax`
+        - PyTorch: `torch.log_softmax`
+        - ONNX: `LogSoftmax`
+    """
     return log_softmax_operator(floating(x), axis=-1 if axis is None else int(axis))
 
 
 def masked_softmax(x: Operand, axis: int | None = None) -> Variable:
-    """Softmax along ``axis`` (default: the last) in which minus infinity hides an element.
+    """Take a softmax in which minus infinity hides an element.
 
-    Where all along the axis are hidden, result and gradient are 0; softmax gives NaN there.
+    Where all along the axis are hidden the result is 0; softmax gives NaN there.
+
+    Args:
+        x: any shape.
+        axis: the axis that sums to 1; ``None`` for the last.
+
+    Gradient:
+        As of `softmax`, and 0 where all are hidden.
+
+    Examples:
+        >>> F.masked_softmax(np.array([[-np.inf, 0.0], [-np.inf, -np.inf]])).d
+        array([[0., 1.],
+               [0., 0.]])
+
+    Elsewhere:
+        - nnabla: none, `softmax`, NaN in rows that are hidden
+        - PyTorch: none, `torch.softmax`, NaN in rows that are hidden
+        - ONNX: none, `Softmax` and `Where`
     """
     return masked_softmax_operator(floating(x), axis=-1 if axis is None else int(axis))

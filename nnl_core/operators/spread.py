@@ -31,7 +31,7 @@ __all__ = ["logsumexp", "norm", "std", "var"]
 # Norms -------------------------------------------------------------------------------------------
 
 
-@defop("nnl::norm", save=("x", "y"))
+@defop("nnl::norm", save=("x", "y"), precision="full")
 def norm_operator(
     x: Array, *, p: float = 2.0, axes: tuple[int, ...], keepdims: bool = False
 ) -> Array:
@@ -73,10 +73,28 @@ norm_operator.multiply_adds(cost)
 
 
 def norm(x: Operand, p: float | None = None, axis: Axes = None, keepdims: bool = False) -> Variable:
-    """``(sum |x|^p)^(1/p)`` over ``axis``: one, several, or ``None`` for all.
+    """Compute ``y = (sum |x| ** p) ** (1 / p)`` over axes.
 
-    ``p`` is positive, 2 by default; infinity gives the greatest magnitude. Where the norm is 0 so
-    is the gradient.
+    Args:
+        x: any shape.
+        p: positive; 2 by default; infinity gives the greatest magnitude.
+        axis: one axis or several; ``None`` for all.
+        keepdims: whether reduced axes stay, of length 1.
+
+    Raises:
+        OperatorError: ``p`` is not positive.
+
+    Gradient:
+        ``dx = sign(x) (|x| / y) ** (p - 1) dy``; 0 where the norm is 0.
+
+    Examples:
+        >>> F.norm(np.array([3.0, -4.0])).d
+        array(5.)
+
+    Elsewhere:
+        - nnabla: `norm`
+        - PyTorch: `torch.linalg.vector_norm`
+        - ONNX: `ReduceL2` or `ReduceL1`
     """
     power = 2.0 if p is None else float(p)
     if not power > 0:
@@ -98,7 +116,7 @@ def _variance(x: Array, axes: tuple[int, ...], keepdims: bool, ddof: int) -> Any
     return total / (number - ddof if number else np.nan)
 
 
-@defop("nnl::var", save=("x",))
+@defop("nnl::var", save=("x",), precision="full")
 def var_operator(
     x: Array, *, ddof: int = 0, axes: tuple[int, ...], keepdims: bool = False
 ) -> Array:
@@ -106,7 +124,7 @@ def var_operator(
     return np.asarray(_variance(wide(x), axes, keepdims, ddof), x.dtype)
 
 
-@defop("nnl::std", save=("x", "y"))
+@defop("nnl::std", save=("x", "y"), precision="full")
 def std_operator(
     x: Array, *, ddof: int = 0, axes: tuple[int, ...], keepdims: bool = False
 ) -> Array:
@@ -164,19 +182,57 @@ std_operator.multiply_adds(cost)
 
 
 def var(x: Operand, axis: Axes = None, keepdims: bool = False, ddof: int = 0) -> Variable:
-    """Variance over ``axis``, in two passes: squares are divided by ``n - ddof``."""
+    """Take the variance over axes, in two passes: the mean first.
+
+    Args:
+        x: any shape.
+        axis: one axis or several; ``None`` for all.
+        keepdims: whether reduced axes stay, of length 1.
+        ddof: squares are divided by ``n - ddof``.
+
+    Gradient:
+        ``dx = 2 (x - mean) / (n - ddof) dy``.
+
+    Examples:
+        >>> F.var(np.array([1.0, 3.0, 5.0, 7.0])).d
+        array(5.)
+
+    Elsewhere:
+        - nnabla: none, a mean of squares
+        - PyTorch: `torch.var`, whose `correction` is 1 by default
+        - ONNX: none, `ReduceMean`, `Sub` and `Mul`
+    """
     return call_reduction(var_operator, floating(x), axis, keepdims, ddof=int(ddof))
 
 
 def std(x: Operand, axis: Axes = None, keepdims: bool = False, ddof: int = 0) -> Variable:
-    """Standard deviation over ``axis``: the root of `var`. Where it is 0 so is its gradient."""
+    """Take the standard deviation over axes: the root of `var`.
+
+    Args:
+        x: any shape.
+        axis: one axis or several; ``None`` for all.
+        keepdims: whether reduced axes stay, of length 1.
+        ddof: squares are divided by ``n - ddof``.
+
+    Gradient:
+        ``dx = (x - mean) / ((n - ddof) y) dy``; 0 where ``y`` is 0.
+
+    Examples:
+        >>> F.std(np.array([1.0, 3.0, 5.0, 7.0])).d
+        array(2.23606798)
+
+    Elsewhere:
+        - nnabla: none, the root of a mean of squares
+        - PyTorch: `torch.std`, whose `correction` is 1 by default
+        - ONNX: none, `ReduceMean`, `Sub`, `Mul` and `Sqrt`
+    """
     return call_reduction(std_operator, floating(x), axis, keepdims, ddof=int(ddof))
 
 
 # Log-sum-exp -------------------------------------------------------------------------------------
 
 
-@defop("nnl::logsumexp", save=("x", "y"))
+@defop("nnl::logsumexp", save=("x", "y"), precision="full")
 def logsumexp_operator(x: Array, *, axes: tuple[int, ...], keepdims: bool = False) -> Array:
     """``log(sum(exp(x)))`` over axes, finite for any finite ``x``; that of nothing is ``-inf``."""
     real = wide(x)
@@ -213,5 +269,23 @@ logsumexp_operator.multiply_adds(cost)
 
 
 def logsumexp(x: Operand, axis: Axes = None, keepdims: bool = False) -> Variable:
-    """``log(sum(exp(x)))`` over ``axis``, without overflow."""
+    """Compute ``y = log(sum(exp(x)))`` over axes, without overflow.
+
+    Args:
+        x: any shape.
+        axis: one axis or several; ``None`` for all.
+        keepdims: whether reduced axes stay, of length 1.
+
+    Gradient:
+        ``dx = exp(x - y) dy``.
+
+    Examples:
+        >>> F.logsumexp(np.array([1000.0, 1000.0])).d
+        array(1000.69314718)
+
+    Elsewhere:
+        - nnabla: none, `F.log(F.sum(F.exp(x)))`, which overflows
+        - PyTorch: `torch.logsumexp`
+        - ONNX: `ReduceLogSumExp`
+    """
     return call_reduction(logsumexp_operator, floating(x), axis, keepdims)
