@@ -60,3 +60,4 @@ from nnl_core.operators.stochastic import *
 from nnl_core.operators.suppression import *
 from nnl_core.operators.unfolding import *
 from nnl_core.operators.warping import *
+from nnl_core.operators.wiring import *

@@ -100,7 +100,7 @@ def _like(dtype: np.dtype, *results: Array) -> tuple[Array, ...]:
 
 
 def _check(p: Spec, states: Sequence[Spec], r: Spec, gates: int) -> None:
-    """Check ``p`` (steps, batch, gates x hidden), states (batch, hidden), r (gates x hidden, hidden)."""
+    """Check products (steps, batch, gates x hidden), states (batch, hidden), and the weight."""
     hidden = r.shape[-1]
     if r.shape != (gates * hidden, hidden):
         raise ShapeError(f"the state's weight has shape {r.shape}, not {(gates * hidden, hidden)}")

@@ -18,13 +18,11 @@ from nnl_core.graph.variable import Variable
 FILES = sorted((Path(__file__).parent / "data").glob("*.npz"))
 
 NOT_YET = {
-    "pack_padded_sequence": "recurrent layers",
-    "pad_packed_sequence": "recurrent layers",
 }
 """Recorded functions that NNL does not have yet, and the family they belong to."""
 
-SHAPE_FOLLOWS_DATA = {"bool_gather"}
-"""Functions that read the mask when they are called, as it decides the shape."""
+SHAPE_FOLLOWS_DATA = {"bool_gather", "pack_padded_sequence", "pad_packed_sequence"}
+"""Functions that read a mask or lengths when they are called, as these decide the shape."""
 
 DTYPE_DECIDES = {"bit_shift", "mod2"}
 """Functions that treat integers otherwise than floating numbers, or take only them."""

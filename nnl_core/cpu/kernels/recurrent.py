@@ -1,7 +1,7 @@
 """NumPy kernels of recurrent layers: few passes over each step, into planned memory.
 
-All gates of a step go through one hyperbolic tangent, as ``sigmoid(x) = (1 + tanh(x / 2)) / 2``: what
-it is taken of is halved before the loop, where that is a sigmoid gate.
+All gates of a step go through one hyperbolic tangent, as ``sigmoid(x) = (1 + tanh(x / 2)) / 2``:
+what it is taken of is halved before the loop, where that is a sigmoid gate.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import numpy as np
 
 from nnl_core.cpu import threads
 from nnl_core.graph.operator import Array, Operator
+from nnl_core.graph.spec import Spec
 from nnl_core.operators import recurrent_cells as family
 from nnl_core.operators.dtypes import wide
 
@@ -24,8 +25,6 @@ def _attach(operator: Operator) -> Callable[[Callable[..., None]], Callable[...,
 
     def attach(function: Callable[..., None]) -> Callable[..., None]:
         def kernel(*arrays: Array | None, out: Any, **attributes: Any) -> Any:
-            from nnl_core.graph.spec import Spec
-
             specs = operator.infer_specs(
                 [None if array is None else Spec.of(array) for array in arrays],
                 operator.bind_attributes(attributes),
