@@ -58,6 +58,7 @@ from nnl_core.operators.sorting import *
 from nnl_core.operators.spread import *
 from nnl_core.operators.stochastic import *
 from nnl_core.operators.suppression import *
+from nnl_core.operators.synchronized import *
 from nnl_core.operators.unfolding import *
 from nnl_core.operators.warping import *
 from nnl_core.operators.wiring import *
