@@ -715,8 +715,8 @@ def min_max_quantized_affine(
         ShapeError: the shapes do not fit.
 
     Gradient:
-        That of the layer, and of the ranges, as of `F.min_max_quantize`, straight through to ``W``
-        and ``b``.
+        That of the layer, straight through to ``W`` and ``b``; what is beyond a range goes to its
+        ends, as of `F.min_max_quantize`.
 
     Examples:
         >>> x = Variable.from_numpy_array(np.ones((2, 3)))
@@ -851,8 +851,8 @@ def min_max_quantized_convolution(
         ShapeError: the shapes do not fit.
 
     Gradient:
-        That of the layer, and of the ranges, as of `F.min_max_quantize`, straight through to ``W``
-        and ``b``.
+        That of the layer, straight through to ``W`` and ``b``; what is beyond a range goes to its
+        ends, as of `F.min_max_quantize`.
 
     Examples:
         >>> x = Variable.from_numpy_array(np.ones((1, 2, 4, 4)))
