@@ -19,7 +19,13 @@ if TYPE_CHECKING:
     from nnl_core.graph.autodiff import grad
     from nnl_core.graph.backend import backend_scope, current_backend, set_backend
     from nnl_core.graph.execute import forward_all
-    from nnl_core.graph.modes import auto_forward, no_grad, recompute, set_auto_forward
+    from nnl_core.graph.modes import (
+        auto_forward,
+        mixed_precision,
+        no_grad,
+        recompute,
+        set_auto_forward,
+    )
     from nnl_core.graph.operator import KernelSource, Sample, defop, lookup
     from nnl_core.graph.spec import Spec
     from nnl_core.graph.variable import Variable
@@ -42,7 +48,13 @@ _HOMES = {
     "nnl_core.graph.autodiff": ("grad",),
     "nnl_core.graph.backend": ("backend_scope", "current_backend", "set_backend"),
     "nnl_core.graph.execute": ("forward_all",),
-    "nnl_core.graph.modes": ("auto_forward", "no_grad", "recompute", "set_auto_forward"),
+    "nnl_core.graph.modes": (
+        "auto_forward",
+        "mixed_precision",
+        "no_grad",
+        "recompute",
+        "set_auto_forward",
+    ),
     "nnl_core.graph.operator": ("KernelSource", "Sample", "defop", "lookup"),
     "nnl_core.graph.spec": ("Spec",),
     "nnl_core.graph.variable": ("Variable",),
@@ -97,6 +109,7 @@ __all__ = [
     "grad",
     "load_parameters",
     "lookup",
+    "mixed_precision",
     "no_grad",
     "parameter_scope",
     "random",

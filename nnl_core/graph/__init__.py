@@ -5,7 +5,8 @@ from __future__ import annotations
 from nnl_core.graph.array import NdArray
 from nnl_core.graph.autodiff import grad
 from nnl_core.graph.backend import Backend, backend_scope, current_backend, set_backend
-from nnl_core.graph.modes import auto_forward, no_grad, recompute
+from nnl_core.graph.dtypes import is_floating, is_half
+from nnl_core.graph.modes import auto_forward, mixed_precision, no_grad, recompute
 from nnl_core.graph.node import Node, add_effects
 from nnl_core.graph.operator import (
     Array,
@@ -37,7 +38,10 @@ __all__ = [
     "defop",
     "elementwise_spec",
     "grad",
+    "is_floating",
+    "is_half",
     "lookup",
+    "mixed_precision",
     "no_grad",
     "recompute",
     "registered",

@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from nnl_core.errors import GraphError, NnlError, OperatorError, ShapeError
-from nnl_core.graph.dtypes import is_floating
-from nnl_core.graph.modes import at_moment, auto_forward, modes, no_grad
+from nnl_core.graph.dtypes import DEFAULT_DTYPE, is_floating, is_half
+from nnl_core.graph.modes import at_moment, auto_forward, mixed_precision, modes, no_grad
 from nnl_core.graph.modes import recompute as recompute_scope
 from nnl_core.graph.node import Node, topological
+from nnl_core.graph.spec import Spec
 from nnl_core.graph.variable import Variable, functions
 
 if TYPE_CHECKING:
@@ -127,7 +128,7 @@ def gradient_table(
                 _accumulate(table, key, seed)
         elif output.parent in flows or (wanted is not None and key in wanted):
             _accumulate(table, key, seed)
-    with recompute_scope(False), no_grad(False):
+    with recompute_scope(False), no_grad(False), mixed_precision(None):
         for node in reversed(order):
             if node not in flows:
                 continue
@@ -178,26 +179,54 @@ def _wants(variable: Variable, flows: set[Node], wanted: set[Key] | None) -> boo
 
 
 def _call_vjp(node: Node, gradients: list[Variable | None]) -> tuple[Any, ...]:
+    """Return the gradients of a node's inputs, in the inputs' dtypes.
+
+    The rule of an operator that needs full precision never computes in half.
+    """
     operator = node.operator
-    inputs = tuple(
+    found = {
+        spec.dtype for spec in node.input_specs if spec is not None and is_floating(spec.dtype)
+    }
+    full = operator.precision == "full" and any(map(is_half, found))
+    inputs: tuple[Any, ...] = tuple(
         None if v is None else v if operator.input_name(i) in operator.save else v.spec
         for i, v in enumerate(node.inputs)
     )
-    outputs = tuple(
+    outputs: tuple[Any, ...] = tuple(
         node.output(i) if operator.output_name(i) in operator.save else spec
         for i, spec in enumerate(node.specs)
     )
+    if full:
+        inputs, outputs = tuple(map(_in_full, inputs)), tuple(map(_in_full, outputs))
+        gradients = [_in_full(gradient) for gradient in gradients]
     single = len(outputs) == 1
     try:
-        return operator.call_vjp(
+        results = operator.call_vjp(
             gradients[0] if single else tuple(gradients),
             outputs[0] if single else outputs,
             inputs,
             node.attributes,
         )
+        if not full and len(found) < 2:
+            return results
+        return tuple(
+            g
+            if g is None or spec is None or g.dtype == spec.dtype
+            else functions().cast(g, spec.dtype)
+            for g, spec in zip(results, node.input_specs, strict=True)
+        )
     except NnlError as error:
         error.add_note(f"in the gradient of {node.name!r} ({operator.name})")
         raise
+
+
+def _in_full(value: Any) -> Any:
+    """Cast a variable of half precision, or its spec, to ``float32``."""
+    if value is None or not is_half(value.dtype):
+        return value
+    if isinstance(value, Spec):
+        return value.with_dtype(DEFAULT_DTYPE)
+    return functions().cast(value, DEFAULT_DTYPE)
 
 
 def _accumulate(table: dict[Key, Variable], key: Key, gradient: Variable) -> None:

@@ -1,10 +1,16 @@
-"""Scopes that change how nodes are made: dynamic execution, no gradient, recomputation."""
+"""Scopes that change how nodes are made: run at once, no gradient, recomputed, half precision."""
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+
+import numpy as np
+import numpy.typing as npt
+
+from nnl_core.errors import ShapeError
+from nnl_core.graph.dtypes import as_dtype, is_half
 
 
 class Modes(threading.local):
@@ -13,6 +19,7 @@ class Modes(threading.local):
     auto_forward = False
     no_grad = False
     recompute = False
+    half: np.dtype | None = None  # what mixed precision casts to
     moment: int | None = None  # of nodes made now, where it is not the present
 
 
@@ -20,7 +27,7 @@ modes = Modes()
 
 
 @contextmanager
-def _switched(name: str, value: bool | int | None) -> Iterator[None]:
+def _switched(name: str, value: bool | int | np.dtype | None) -> Iterator[None]:
     before = getattr(modes, name)
     setattr(modes, name, value)
     try:
@@ -50,6 +57,25 @@ def recompute(recompute_: bool = True) -> Iterator[None]:
     Memory for time: only what enters the block is kept. Gradients are the same.
     """
     with _switched("recompute", recompute_):
+        yield
+
+
+@contextmanager
+def mixed_precision(dtype: npt.DTypeLike | None = "bfloat16") -> Iterator[None]:
+    """Compute products of matrices, and the like, in half precision inside a ``with`` block.
+
+    They cast their operands to ``dtype``, ``"bfloat16"`` or ``"float16"``; sums, statistics,
+    losses, exponentials, logarithms and powers cast theirs to ``float32``; everything else follows
+    its operands (`defop` says which is which). Parameters stay as they are, and so does
+    ``float64``. The gradient needs no scope. ``None`` switches it off inside another block. With
+    ``float16``, scale the loss.
+
+    Raises `ShapeError` for another dtype, `BackendError` where ``bfloat16`` is not to be had.
+    """
+    half = None if dtype is None else as_dtype(dtype)
+    if half is not None and not is_half(half):
+        raise ShapeError(f"mixed precision is of 'bfloat16' or 'float16', not {half}")
+    with _switched("half", half):
         yield
 
 

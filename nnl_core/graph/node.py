@@ -14,7 +14,7 @@ import numpy as np
 from nnl_core.errors import OperatorError, ShapeError
 from nnl_core.graph.array import NdArray
 from nnl_core.graph.backend import current_backend
-from nnl_core.graph.dtypes import is_real
+from nnl_core.graph.dtypes import DEFAULT_DTYPE, is_floating, is_real
 from nnl_core.graph.modes import modes
 from nnl_core.graph.spec import Spec, promote_scalar
 from nnl_core.session import current_session
@@ -175,6 +175,8 @@ def apply(operator: Operator, inputs: Sequence[Any], attributes: dict[str, Any])
     first variable gives it.
     """
     variables = _as_variables(operator, inputs)
+    if modes.half is not None:
+        variables = _at_precision(operator, variables, modes.half)
     specs = [None if v is None else v.spec for v in variables]
     name = current_scope_name() + operator.__name__
     node = Node(operator, variables, attributes, infer(operator, specs, attributes, name), name)
@@ -187,6 +189,25 @@ def apply(operator: Operator, inputs: Sequence[Any], attributes: dict[str, Any])
         run_node(node)
     outputs = node.outputs
     return outputs[0] if len(outputs) == 1 else outputs
+
+
+def _at_precision(
+    operator: Operator, variables: tuple[Variable | None, ...], half: np.dtype
+) -> tuple[Variable | None, ...]:
+    """Cast floating inputs to what the operator computes in under mixed precision."""
+    from nnl_core.graph.variable import functions
+
+    if operator.precision == "operands" or any(
+        v is not None and v.dtype == np.float64 for v in variables
+    ):
+        return variables
+    wanted = half if operator.precision == "half" else DEFAULT_DTYPE
+    return tuple(
+        v
+        if v is None or v.dtype == wanted or not is_floating(v.dtype)
+        else functions().cast(v, wanted)
+        for v in variables
+    )
 
 
 def _as_variables(operator: Operator, inputs: Sequence[Any]) -> tuple[Variable | None, ...]:

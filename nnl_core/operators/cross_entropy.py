@@ -126,6 +126,7 @@ def class_targets_samples(rng: np.random.Generator) -> Iterator[Sample]:
     "nnl::softmax_cross_entropy",
     save=("x", "target", "weight", "p"),
     outputs=("y", "p"),
+    precision="full",
 )
 def softmax_cross_entropy_operator(
     x: Array,
@@ -217,6 +218,7 @@ def softmax_cross_entropy_samples(rng: np.random.Generator) -> Iterator[Sample]:
     "nnl::softmax_cross_entropy_gradient",
     save=("g", "p", "target", "weight"),
     outputs=("dx",),
+    precision="full",
 )
 def softmax_cross_entropy_gradient(
     g: Array,
@@ -329,7 +331,7 @@ def softmax_cross_entropy(
 # Of probabilities --------------------------------------------------------------------------------
 
 
-@defop("nnl::categorical_cross_entropy", save=("x", "target"))
+@defop("nnl::categorical_cross_entropy", save=("x", "target"), precision="full")
 def categorical_cross_entropy_operator(x: Array, target: Array, *, axis: int = -1) -> Array:
     """``-log`` of the label's probability."""
     labels, counted = class_labels("categorical_cross_entropy", target, x.shape[axis])

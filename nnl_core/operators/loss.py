@@ -61,7 +61,7 @@ def _beyond(x: Variable, bound: float) -> Variable:
     return F.cast(x > bound, x.dtype) - F.cast(x < -bound, x.dtype)
 
 
-@defop("nnl::squared_error", save=("x0", "x1"))
+@defop("nnl::squared_error", save=("x0", "x1"), precision="full")
 @single_precision
 def squared_error_operator(x0: Array, x1: Array) -> Array:
     """``(x0 - x1)^2``."""
@@ -77,7 +77,7 @@ def squared_error_vjp(g: Any, y: Any, x0: Any, x1: Any) -> tuple[Any, ...]:
     return _difference_vjp(g, (x0 - x1) * 2, x0, x1)
 
 
-@defop("nnl::absolute_error", save=("x0", "x1"))
+@defop("nnl::absolute_error", save=("x0", "x1"), precision="full")
 @single_precision
 def absolute_error_operator(x0: Array, x1: Array) -> Array:
     """``|x0 - x1|``."""
@@ -93,7 +93,7 @@ def absolute_error_vjp(g: Any, y: Any, x0: Any, x1: Any) -> tuple[Any, ...]:
     return _difference_vjp(g, _beyond(x0 - x1, 0.0), x0, x1)
 
 
-@defop("nnl::huber_loss", save=("x0", "x1"))
+@defop("nnl::huber_loss", save=("x0", "x1"), precision="full")
 @single_precision
 def huber_loss_operator(x0: Array, x1: Array, *, delta: float = 1.0) -> Array:
     """``d^2`` for ``d = |x0 - x1|`` below ``delta``, else ``delta (2 d - delta)``."""
@@ -113,7 +113,7 @@ def huber_loss_vjp(g: Any, y: Any, x0: Any, x1: Any, *, delta: float) -> tuple[A
     return _difference_vjp(g, bounded * 2, x0, x1)
 
 
-@defop("nnl::epsilon_insensitive_loss", save=("x0", "x1"))
+@defop("nnl::epsilon_insensitive_loss", save=("x0", "x1"), precision="full")
 @single_precision
 def epsilon_insensitive_loss_operator(x0: Array, x1: Array, *, epsilon: float = 1e-3) -> Array:
     """``max(|x0 - x1| - epsilon, 0)``."""
@@ -174,7 +174,7 @@ def epsilon_insensitive_loss(x0: Operand, x1: Operand, epsilon: float) -> Variab
 # Two classes -------------------------------------------------------------------------------------
 
 
-@defop("nnl::sigmoid_cross_entropy", save=("x", "target"))
+@defop("nnl::sigmoid_cross_entropy", save=("x", "target"), precision="full")
 @single_precision
 def sigmoid_cross_entropy_operator(x: Array, target: Array) -> Array:
     """``-(t log(s) + (1 - t) log(1 - s))`` for ``s = sigmoid(x)``."""
@@ -204,7 +204,7 @@ def sigmoid_cross_entropy(x: Operand, target: Operand) -> Variable:
     return sigmoid_cross_entropy_operator(*_floats(x, target))
 
 
-@defop("nnl::binary_cross_entropy", save=("x", "target"))
+@defop("nnl::binary_cross_entropy", save=("x", "target"), precision="full")
 @single_precision
 def binary_cross_entropy_operator(x: Array, target: Array) -> Array:
     """``-(t log(x) + (1 - t) log(1 - x))``."""

@@ -11,7 +11,7 @@ from numpy.polynomial import chebyshev
 
 from nnl_core import functions as F
 from nnl_core.errors import ShapeError
-from nnl_core.graph.operator import Array, Operator, Sample, defop
+from nnl_core.graph.operator import Array, Operator, Precision, Sample, defop
 from nnl_core.graph.spec import DEFAULT_DTYPE
 from nnl_core.graph.variable import Operand, Variable
 from nnl_core.operators.arithmetic import cast, same_dtype, unbroadcast
@@ -141,6 +141,10 @@ def times_sign_samples(rng: np.random.Generator) -> Iterator[Sample]:
 # Functions of one element ------------------------------------------------------------------------
 
 
+_WIDE = {"acos", "acosh", "asin", "atanh", "cosh", "exp", "expm1", "log", "log1p", "rsqrt", "sinh"}
+"""What grows without bound, or falls steeply: computed in float32 under mixed precision."""
+
+
 def _define(
     name: str,
     text: str,
@@ -161,7 +165,8 @@ def _define(
 
     reference.__module__ = __name__
     reference.__doc__ = text
-    operator = defop(f"nnl::{name}", save=save)(reference)
+    precision: Precision = "full" if name in _WIDE else "operands"
+    operator = defop(f"nnl::{name}", save=save, precision=precision)(reference)
     operator.elementwise(expression)
     operator.vjp(lambda g, y, x: (chain_rule(g, derivative(y, x)),))
 

@@ -75,7 +75,7 @@ def _each(name: str, what: str, function: Callable[[Array], Array], x: Array) ->
 # Inverse -----------------------------------------------------------------------------------------
 
 
-@defop("nnl::batch_inv", save=("y",))
+@defop("nnl::batch_inv", save=("y",), precision="full")
 @single_precision
 def batch_inv_operator(x: Array) -> Array:
     """Inverse of each matrix."""
@@ -125,7 +125,7 @@ def batch_inv(x: Operand) -> Variable:
 # Determinant -------------------------------------------------------------------------------------
 
 
-@defop("nnl::batch_cofactor", save=("x",))
+@defop("nnl::batch_cofactor", save=("x",), precision="full")
 @single_precision
 def batch_cofactor(x: Array) -> Array:
     """Cofactors of each matrix: ``det(x) x^-T`` where ``x`` is regular, and its limit elsewhere.
@@ -153,7 +153,7 @@ def batch_cofactor_vjp(g: Any, y: Any, x: Any) -> tuple[Any, ...]:
     return (along - F.batch_matmul(F.batch_matmul(c, g, transpose_b=True), z),)
 
 
-@defop("nnl::batch_det", save=("x",))
+@defop("nnl::batch_det", save=("x",), precision="full")
 @single_precision
 def batch_det_operator(x: Array) -> Array:
     """Determinant of each matrix."""
@@ -166,7 +166,7 @@ def batch_det_vjp(g: Any, y: Any, x: Any) -> tuple[Any, ...]:
     return (F.reshape(g, (*g.shape, 1, 1)) * batch_cofactor(x),)
 
 
-@defop("nnl::batch_logdet", save=("x",))
+@defop("nnl::batch_logdet", save=("x",), precision="full")
 @single_precision
 def batch_logdet_operator(x: Array) -> Array:
     """Logarithm of the magnitude of each determinant."""
@@ -244,7 +244,7 @@ def batch_logdet(x: Operand) -> Variable:
 # Cholesky ----------------------------------------------------------------------------------------
 
 
-@defop("nnl::batch_cholesky", save=("y",))
+@defop("nnl::batch_cholesky", save=("y",), precision="full")
 @single_precision
 def batch_cholesky_operator(x: Array, *, upper: bool = False) -> Array:
     """Triangular factor of the symmetric part of each matrix."""

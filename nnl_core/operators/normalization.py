@@ -35,7 +35,7 @@ Outputs = Any  # a Variable; with output_stat a tuple: also mean and variance
 # Operators ---------------------------------------------------------------------------------------
 
 
-@defop("nnl::moments", save=("x", "mean"), outputs=("mean", "variance"))
+@defop("nnl::moments", save=("x", "mean"), outputs=("mean", "variance"), precision="full")
 def moments(x: Array, *, axes: tuple[int, ...]) -> tuple[Array, Array]:
     """Mean and biased variance over ``axes``, which stay with length 1; of nothing, both are 0."""
     values = wide(x)
@@ -80,7 +80,7 @@ def moments_samples(rng: np.random.Generator) -> Iterator[Sample]:
         yield Sample(rng.normal(1, 2, size=shape), axes=axes)
 
 
-@defop("nnl::normalize", save=("x", "mean", "variance", "gamma"))
+@defop("nnl::normalize", save=("x", "mean", "variance", "gamma"), precision="full")
 def normalize(
     x: Array, mean: Array, variance: Array, gamma: Array, beta: Array, *, eps: float = 1e-5
 ) -> Array:
@@ -144,7 +144,7 @@ def normalize_samples(rng: np.random.Generator) -> Iterator[Sample]:
         )
 
 
-@defop("nnl::running_statistic", outputs=("z",))
+@defop("nnl::running_statistic", outputs=("z",), precision="full")
 def running_statistic(
     running: Array, value: Array, x: Array, *, decay: float, unbiased: bool = False
 ) -> Array:
@@ -217,7 +217,7 @@ def _like(value: Operand | None, default: float, x: Variable) -> Variable:
 def _standardize(
     x: Variable, kept: tuple[int, ...], gamma: Operand | None, beta: Operand | None, eps: float
 ) -> tuple[Variable, Variable, Variable]:
-    """Normalise over all axes that are not kept; return also mean and variance.
+    """Normalise over all axes that are not kept; return also mean and variance, not rounded.
 
     Half precision is computed in ``float32``: its squares overflow.
     """
@@ -227,7 +227,7 @@ def _standardize(
     axes = tuple(axis for axis in range(x.ndim) if axis not in kept)
     mean, variance = moments(x, axes=axes)
     y = normalize(x, mean, variance, _like(gamma, 1, x), _like(beta, 0, x), eps=eps)
-    return _as(y, given), _as(mean, given), _as(variance, given)
+    return _as(y, given), mean, variance
 
 
 def _as(y: Variable, x: Variable) -> Variable:

@@ -55,7 +55,7 @@ def delay_vjp(g: Any, y: Any, x: Any, *, axis: int, reverse: bool) -> tuple[Any,
     return (delay(g, axis=axis, reverse=not reverse),)
 
 
-@defop("nnl::recurrence", save=("a", "s"), outputs=("s",))
+@defop("nnl::recurrence", save=("a", "s"), outputs=("s",), precision="full")
 def recurrence(a: Array, b: Array, *, axis: int, reverse: bool = False) -> Array:
     """Solve ``s[k] = b[k] + a[k] s[k-1]`` along an axis; ``reverse``: from the end."""
     result = np.zeros(b.shape, b.dtype)
@@ -139,7 +139,7 @@ def _scan_samples(rng: np.random.Generator) -> Iterator[Sample]:
     yield Sample(np.zeros((2, 0)), axis=1)
 
 
-@defop("nnl::cumsum")
+@defop("nnl::cumsum", precision="full")
 def cumsum_operator(
     x: Array, *, axis: int, exclusive: bool = False, reverse: bool = False
 ) -> Array:
@@ -155,7 +155,7 @@ def cumsum_vjp(
     return (cumsum_operator(g, axis=axis, exclusive=exclusive, reverse=not reverse),)
 
 
-@defop("nnl::cumprod", save=("x",))
+@defop("nnl::cumprod", save=("x",), precision="full")
 def cumprod_operator(
     x: Array, *, axis: int, exclusive: bool = False, reverse: bool = False
 ) -> Array:
@@ -219,7 +219,7 @@ def _call_scan(
 # Products over axes ------------------------------------------------------------------------------
 
 
-@defop("nnl::prod", save=("x",))
+@defop("nnl::prod", save=("x",), precision="full")
 def prod_operator(x: Array, *, axes: tuple[int, ...], keepdims: bool = False) -> Array:
     """Product over axes; integers in 64 bits, ``float16`` in ``float32``."""
     dtype = sum_dtype(x.dtype)

@@ -55,7 +55,7 @@ def _cost(x: Spec, *, signal_ndim: int, **attributes: Any) -> int:
 # Complex signals ---------------------------------------------------------------------------------
 
 
-@defop("nnl::fft")
+@defop("nnl::fft", precision="full")
 @single_precision
 def fft_operator(
     x: Array, *, signal_ndim: int, inverse: bool = False, norm: Norm = "backward"
@@ -168,7 +168,7 @@ def ifft(x: Operand, signal_ndim: int, normalized: bool = False) -> Variable:
 # Real signals ------------------------------------------------------------------------------------
 
 
-@defop("nnl::rfft")
+@defop("nnl::rfft", precision="full")
 @single_precision
 def rfft_operator(x: Array, *, signal_ndim: int, norm: Norm = "backward") -> Array:
     """Fourier transform of real numbers, without the mirrored half of the last axis."""
@@ -201,7 +201,7 @@ def rfft_samples(rng: np.random.Generator) -> Iterator[Sample]:
     yield Sample(np.zeros((0, 3)), signal_ndim=1)
 
 
-@defop("nnl::irfft")
+@defop("nnl::irfft", precision="full")
 @single_precision
 def irfft_operator(x: Array, *, signal_ndim: int, length: int, norm: Norm = "backward") -> Array:
     """Inverse Fourier transform to real numbers, ``length`` of them along the last axis."""
@@ -364,7 +364,7 @@ def frames_samples(rng: np.random.Generator) -> Iterator[Sample]:
     yield Sample(np.zeros((0, 5)), size=3, stride=1)
 
 
-@defop("nnl::overlapped")
+@defop("nnl::overlapped", precision="full")
 @single_precision
 def overlapped(x: Array, *, stride: int, length: int) -> Array:
     """Add pieces, which begin every ``stride`` elements, to ``length`` zeros."""

@@ -6,8 +6,9 @@ from collections.abc import Callable
 
 import numpy as np
 
+from nnl_core.graph.dtypes import is_floating
 from nnl_core.graph.ir import ABSENT, FOLDABLE, Graph, Instruction
-from nnl_core.graph.spec import Spec
+from nnl_core.graph.spec import Spec, promote
 
 Rule = Callable[[Instruction, list[Spec]], bool]
 
@@ -46,7 +47,7 @@ COMPOSES = {"nnl::reshape", "nnl::broadcast_to"}
 
 
 def canonicalize(graph: Graph) -> Graph:
-    """Drop operations that do nothing, shorten chains of reshapes, fold small constants."""
+    """Drop operations that do nothing, shorten chains of reshapes and casts, fold constants."""
     replaced: dict[int, int] = {}
     producer: dict[int, Instruction] = {}
     constants = dict(graph.constants)
@@ -63,6 +64,9 @@ def canonicalize(graph: Graph) -> Graph:
             and source.epoch == old.epoch
         ):
             inputs = (source.inputs[0], *inputs[1:])
+        if name == "nnl::cast" and source is not None and _casts_back(old, source, graph.specs):
+            replaced[old.outputs[0]] = source.inputs[0]
+            continue
         new = Instruction(operator, inputs, old.outputs, old.attributes, old.source, old.epoch)
         rule = DOES_NOTHING.get(name)
         if rule is not None and rule(new, graph.specs):
@@ -82,6 +86,15 @@ def canonicalize(graph: Graph) -> Graph:
     result_graph = graph.rewrite(kept, replaced)
     result_graph.constants = constants
     return result_graph
+
+
+def _casts_back(instruction: Instruction, source: Instruction, specs: list[Spec]) -> bool:
+    """Whether a value was cast to a dtype that holds it exactly, and is cast back."""
+    if source.operator is not instruction.operator or source.epoch != instruction.epoch:
+        return False
+    first, between = specs[source.inputs[0]].dtype, specs[source.outputs[0]].dtype
+    last = specs[instruction.outputs[0]].dtype
+    return first == last and promote(first, between) == between and is_floating(first)
 
 
 def _foldable(
