@@ -82,7 +82,8 @@ def read_rows(rows: Array, taps: Iterable[tuple[Array, Array]], dtype: npt.DType
     source[:count] = rows
     result = None
     for at, weight in taps:
-        term = source[np.where(weight == 0, count, at)]
+        # All are in range: "clip" takes several times less time than a check.
+        term = source.take(np.where(weight == 0, count, at), axis=0, mode="clip")
         term *= weight[:, None]
         result = term if result is None else np.add(result, term, out=result)
     assert result is not None
@@ -91,11 +92,10 @@ def read_rows(rows: Array, taps: Iterable[tuple[Array, Array]], dtype: npt.DType
 
 def write_rows(values: Array, taps: Iterable[tuple[Array, Array]], count: int) -> Array:
     """Add weighted rows to a matrix of zeros: the adjoint of `read_rows`, in float64."""
-    width = values.shape[1]
-    result = np.zeros((count + 1) * width)
-    columns = np.arange(width)
+    columns = np.ascontiguousarray(values.T)
+    result = np.zeros((len(columns), count + 1))
     for at, weight in taps:
-        places = np.where(weight == 0, count, at)[:, None] * width + columns
-        terms = (values * weight[:, None]).reshape(-1)
-        result += np.bincount(places.reshape(-1), terms, minlength=result.size)
-    return result.reshape(count + 1, width)[:count]
+        places = np.where(weight == 0, count, at)
+        for column, total in zip(columns, result, strict=True):
+            total += np.bincount(places, column * weight, minlength=count + 1)
+    return result[:, :count].T
