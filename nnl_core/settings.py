@@ -59,7 +59,9 @@ class FieldSettings(Table):
     shape: tuple[NonNegativeInt, ...] | None = None
     subtract: Finite = 0.0
     divide: Finite = 1.0
-    dtype: Literal["float16", "float32", "float64", "uint8", "int32", "int64"] | None = None
+    dtype: (
+        Literal["bfloat16", "float16", "float32", "float64", "uint8", "int32", "int64"] | None
+    ) = None
 
     @model_validator(mode="before")
     @classmethod

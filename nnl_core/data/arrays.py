@@ -10,6 +10,7 @@ import numpy.typing as npt
 
 from nnl_core.data.source import Array, Ids
 from nnl_core.errors import DataError
+from nnl_core.graph.dtypes import is_real
 from nnl_core.graph.spec import Spec
 from nnl_core.hooks.loading import describe, did_you_mean
 
@@ -24,7 +25,7 @@ class ArraySource:
         self.arrays = {field: np.asarray(array) for field, array in arrays.items()}
         self.name = name
         for field, array in self.arrays.items():
-            if array.dtype.kind not in "biuf":
+            if not is_real(array.dtype):
                 raise DataError(
                     f"{name}: field {field!r} holds {array.dtype}, not numbers; convert it first"
                 )

@@ -10,6 +10,7 @@ import numpy as np
 from nnl_core.data.arrays import ArraySource
 from nnl_core.data.source import Array, DataSource, Ids
 from nnl_core.errors import DataError
+from nnl_core.graph.dtypes import as_dtype, is_floating
 from nnl_core.graph.spec import Spec
 from nnl_core.hooks.loading import did_you_mean
 
@@ -39,8 +40,8 @@ class Field(NamedTuple):
                 f"{where}: shape {list(shape)} does not fit array {self.array!r}, whose samples "
                 f"have shape {list(given.shape)}"
             )
-        dtype = given.dtype if self.dtype is None else np.dtype(self.dtype)
-        if self.dtype is None and self.is_scaled and given.dtype.kind != "f":
+        dtype = given.dtype if self.dtype is None else as_dtype(self.dtype)
+        if self.dtype is None and self.is_scaled and not is_floating(given.dtype):
             dtype = np.dtype(np.float32)
         return Spec(shape, dtype)
 

@@ -11,6 +11,7 @@ from typing import BinaryIO
 import numpy as np
 
 from nnl_core.errors import FileError
+from nnl_core.graph.dtypes import bfloat16
 from nnl_core.graph.operator import Array
 from nnl_core.io.formats import Contents, StoredParameter
 from nnl_core.io.manifest import DIGEST, MANIFEST, describe, verify
@@ -53,7 +54,7 @@ class NpzFormat:
                             entries[MANIFEST] = source.read().decode()
                         else:
                             array = np.lib.format.read_array(source, allow_pickle=False)
-                            arrays[member.removesuffix(_ARRAY)] = array
+                            arrays[member.removesuffix(_ARRAY)] = _as_saved(array)
         except (
             zipfile.BadZipFile,
             zlib.error,
@@ -64,3 +65,8 @@ class NpzFormat:
         ) as error:
             raise FileError(f"{path}: no npz file, or damaged: {error}") from error
         return verify(path, arrays, entries)
+
+
+def _as_saved(array: Array) -> Array:
+    """Give elements of ``bfloat16`` their dtype: NumPy's files call them two bytes of no kind."""
+    return array.view(bfloat16()) if array.dtype == np.dtype("V2") else array

@@ -9,6 +9,7 @@ from typing import BinaryIO
 import numpy as np
 
 from nnl_core.errors import FileError
+from nnl_core.graph.dtypes import bfloat16
 from nnl_core.graph.operator import Array
 from nnl_core.io.formats import Contents, StoredParameter
 from nnl_core.io.manifest import describe, verify
@@ -48,6 +49,8 @@ class SafetensorsFormat:
         try:
             with safe_open(path, framework="numpy") as source:
                 for name in source.keys():
+                    if source.get_slice(name).get_dtype() == "BF16":
+                        bfloat16()  # so that NumPy knows it
                     arrays[name] = source.get_tensor(name)
                 entries = source.metadata() or {}
         except (SafetensorError, ValueError, TypeError) as error:

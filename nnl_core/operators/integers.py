@@ -9,6 +9,7 @@ import numpy as np
 
 from nnl_core import functions as F
 from nnl_core.errors import OperatorError, ShapeError
+from nnl_core.graph.dtypes import is_floating
 from nnl_core.graph.operator import Array, Sample, defop
 from nnl_core.graph.spec import Spec, broadcast_shapes, elementwise_spec, promote_scalar
 from nnl_core.graph.variable import Operand, Variable
@@ -105,7 +106,7 @@ def mod2(x0: Operand, x1: Operand, fmod: bool = False) -> Variable:
     left, right = same_dtype(x0, x1)
     if left.dtype.kind == "b":
         left, right = cast(left, np.int64), cast(right, np.int64)
-    operator = fmod_operator if fmod or left.dtype.kind == "f" else mod_operator
+    operator = fmod_operator if fmod or is_floating(left.dtype) else mod_operator
     result: Variable = operator(left, right)
     return result
 

@@ -11,6 +11,7 @@ import numpy as np
 
 from nnl_core import functions as F
 from nnl_core.errors import ModelError, NnlError, PluginError
+from nnl_core.graph.dtypes import is_floating
 from nnl_core.graph.modes import auto_forward
 from nnl_core.graph.spec import DEFAULT_DTYPE, Spec
 from nnl_core.graph.variable import Variable
@@ -243,5 +244,5 @@ def _brief(value: object) -> str:
 
 def _input(spec: Spec, batch_size: int) -> Variable:
     """Return the variable of a field: floating fields are float32, all others int32."""
-    dtype = DEFAULT_DTYPE if spec.dtype.kind == "f" else np.dtype(np.int32)
+    dtype = DEFAULT_DTYPE if is_floating(spec.dtype) else np.dtype(np.int32)
     return Variable((batch_size, *spec.shape), dtype=dtype)

@@ -15,6 +15,7 @@ import numpy as np
 from nnl_core import random
 from nnl_core.data import Batch, DataIterator, DataSource
 from nnl_core.errors import ModelError, TrainingError
+from nnl_core.graph.dtypes import is_floating
 from nnl_core.hooks import (
     CheckpointLoad,
     CheckpointSave,
@@ -329,7 +330,7 @@ class Trainer:
     def _not_finite(self, loss: float, batch: Batch) -> str:
         place = f"the loss is {loss} at step {self.state.step} (epoch {self.state.epoch + 1})"
         for name, array in batch.arrays.items():
-            if array.dtype.kind == "f" and not np.isfinite(array).all():
+            if is_floating(array.dtype) and not np.isfinite(array).all():
                 return f"{place}: field {name!r} of the batch is not finite; clean the data"
         if self.state.step == 0:
             return f"{place}, before any update; look for a logarithm, a root or a division by zero"
