@@ -9,6 +9,7 @@ import numpy as np
 
 from nnl_core import functions as F
 from nnl_core.errors import OperatorError, ShapeError
+from nnl_core.graph.dtypes import is_floating
 from nnl_core.graph.operator import Array, Sample, defop
 from nnl_core.graph.spec import Spec, normalize_axis
 from nnl_core.graph.variable import Operand, Variable
@@ -295,7 +296,7 @@ def _neutral(reduction: str, dtype: np.dtype) -> Array:
     if reduction in ("add", "mul"):
         return np.asarray(reduction == "mul", dtype)
     smallest = reduction == "min"
-    if dtype.kind == "f":
+    if is_floating(dtype):
         return np.asarray(np.inf if smallest else -np.inf, dtype)
     if dtype.kind == "b":
         return np.asarray(smallest)
