@@ -28,8 +28,8 @@ def packed_places(
     whole = as_positions(lengths, steps + 1, "pack_padded_sequence: lengths")
     if whole.sum() != count:
         raise OperatorError(
-            f"pack_padded_sequence: the lengths sum to {whole.sum()}, and summed to {count} when the "
-            "graph was built; build the graph again for another sum"
+            f"pack_padded_sequence: the lengths sum to {whole.sum()}, and summed to {count} when "
+            "the graph was built; build the graph again for another sum"
         )
     if (np.diff(whole) > 0).any():
         raise OperatorError(
