@@ -17,6 +17,7 @@ from nnl_core.parametric_functions.normalization import (
     group_normalization,
     instance_normalization,
     layer_normalization,
+    sync_batch_normalization,
 )
 from nnl_core.parametric_functions.quantization import (
     fixed_point_quantized_affine,
@@ -67,4 +68,5 @@ __all__ = [
     "prelu",
     "pruned_affine",
     "pruned_convolution",
+    "sync_batch_normalization",
 ]

@@ -8,6 +8,7 @@ from typing import Any, TypeAlias
 from nnl_core import functions as F
 from nnl_core.graph.variable import Variable
 from nnl_core.initializers import ConstantInitializer
+from nnl_core.operators.synchronized import Communicator
 from nnl_core.parameters import Initial, get_parameter_or_create
 from nnl_core.parametric_functions.common import layer_scope
 
@@ -41,6 +42,35 @@ def batch_normalization(
         return F.batch_normalization(
             inp, beta, gamma, mean, var, _as_tuple(axes), decay_rate, eps, batch_stat, output_stat
         )
+
+
+def sync_batch_normalization(
+    inp: Variable,
+    comm: Communicator | None,
+    group: str = "world",
+    axes: Axes = (1,),
+    decay_rate: float = 0.9,
+    eps: float = 1e-5,
+    batch_stat: bool = True,
+    output_stat: bool = False,
+    fix_parameters: bool = False,
+    param_init: Mapping[str, Initial] | None = None,
+    no_scale: bool = False,
+    no_bias: bool = False,
+    name: str | None = None,
+) -> Outputs:
+    """Normalise as `batch_normalization`, by the batches of all workers of ``comm`` together.
+
+    Arguments as those of ``F.sync_batch_normalization``, parameters as `batch_normalization`.
+    """
+    with layer_scope("bn", name):
+        beta, gamma, mean, var = _batch_parameters(
+            inp, axes, fix_parameters, param_init, no_scale, no_bias
+        )
+        return F.sync_batch_normalization(
+            inp, beta, gamma, mean, var, comm, group, _as_tuple(axes), decay_rate, eps,
+            batch_stat, output_stat,
+        )  # fmt: skip
 
 
 def fused_batch_normalization(
