@@ -87,39 +87,26 @@ def ctc_states_infer(
     return Spec(shape, integer), Spec(shape, np.dtype(bool)), Spec((batch,), integer)
 
 
-def _log_sum_exp(terms: list[Array]) -> Array:
-    top = np.maximum(np.maximum(terms[0], terms[1]), terms[2])
-    return np.asarray(top + np.log(sum(np.exp(term - top) for term in terms)))
+def _forward(x: Array, states: Array, jumps: Array, lengths: Array) -> tuple[Array, list[Array]]:
+    """Return the log probability of all paths to each state after the last step that counts.
 
-
-def _shifted(x: Array, by: int, filling: float) -> Array:
-    """Move states up (down where negative), and fill what becomes free."""
-    result = np.full_like(x, filling)
-    if by > 0:
-        result[:, by:] = x[:, :-by]
-    else:
-        result[:, :by] = x[:, -by:]
-    return result
-
-
-def _arrivals(alpha: Array, jumps: Array) -> list[Array]:
-    """Log probabilities of arriving at each state by staying, by one step, by a jump."""
-    jumped = np.where(jumps, _shifted(alpha, 2, NEVER), NEVER)
-    return [alpha, _shifted(alpha, 1, NEVER), jumped]
-
-
-def _forward(log_probs: Array, states: Array, jumps: Array, lengths: Array) -> list[Array]:
-    """Return before each step, and after the last, the log probability of all paths to a state."""
-    alpha = np.full(states.shape, NEVER, log_probs.dtype)
+    And for each step, of those that arrive at a state, the shares that stayed, stepped and jumped.
+    """
+    emitted = np.maximum(np.take_along_axis(x, states[None], axis=2), NEVER)
+    emitted[..., 0] = NEVER  # nothing stays at the start
+    barred = np.where(jumps, 0, NEVER).astype(x.dtype)
+    padded = np.full((len(states), states.shape[1] + 2), NEVER, x.dtype)
+    alpha = padded[:, 2:]
     alpha[:, 0] = 0
-    alphas = [alpha]
-    for t, step in enumerate(log_probs):
-        emitted = np.maximum(np.take_along_axis(step, states, axis=1), NEVER)
-        emitted[:, 0] = NEVER  # nothing stays at the start
-        arrived = _log_sum_exp(_arrivals(alpha, jumps)) + emitted
-        alpha = np.where((t < lengths)[:, None], arrived, alpha)
-        alphas.append(alpha)
-    return alphas
+    shares = []
+    for t in range(len(x)):
+        arrivals = np.stack([alpha, padded[:, 1:-1], padded[:, :-2] + barred])
+        top = arrivals.max(axis=0)
+        arrivals = np.exp(arrivals - top)
+        total = arrivals.sum(axis=0)
+        shares.append(arrivals / total)
+        np.copyto(alpha, top + np.log(total) + emitted[t], where=(t < lengths)[:, None])
+    return alpha, shares
 
 
 def _total(alpha: Array, ends: Array) -> tuple[Array, Array]:
@@ -157,7 +144,7 @@ def ctc_loss_operator(
     x, states, jumps, lengths, ends = _prepared(
         log_probs, targets, input_lengths, target_lengths, blank
     )
-    _, total = _total(_forward(x, states, jumps, lengths)[-1], ends)
+    _, total = _total(_forward(x, states, jumps, lengths)[0], ends)
     impossible = total < NEVER / 2
     return np.where(impossible, 0 if zero_infinity else np.inf, -total).astype(log_probs.dtype)
 
@@ -219,24 +206,23 @@ def ctc_loss_gradient(
     x, states, jumps, lengths, ends = _prepared(
         log_probs, targets, input_lengths, target_lengths, blank
     )
-    alphas = _forward(x, states, jumps, lengths)
-    both, total = _total(alphas[-1], ends)
-    factor = np.where((total < NEVER / 2) | (g == 0), 0, -wide(g))
-    share = np.zeros_like(alphas[-1])  # of paths that are at a state
-    np.put_along_axis(
-        share, ends[:, None] + np.arange(2), np.exp(both - total[:, None]) * factor[:, None], axis=1
-    )
-    share = np.where(factor[:, None] == 0, 0, share)
-    result = np.zeros(x.shape, x.dtype)
-    sequence = np.arange(len(states))[:, None]
+    alpha, shares = _forward(x, states, jumps, lengths)
+    both, total = _total(alpha, ends)
+    factor = np.where((total < NEVER / 2) | (g == 0), 0, -wide(g))[:, None]
+    there = np.zeros_like(alpha)  # factor times the share of paths that are at a state
+    ended = np.where(factor == 0, 0, np.exp(both - total[:, None]) * factor)
+    np.put_along_axis(there, ends[:, None] + np.arange(2), ended, axis=1)
+    passed = np.zeros((len(x), *there.shape), x.dtype)
     for t in reversed(range(len(x))):
         counted = (t < lengths)[:, None]
-        np.add.at(result[t], (sequence, states), np.where(counted, share, 0))
-        arrivals = _arrivals(alphas[t], jumps)
-        at = _log_sum_exp(arrivals)
-        stayed, stepped, jumped = (share * np.exp(arrival - at) for arrival in arrivals)
-        before = stayed + _shifted(stepped, -1, 0) + _shifted(jumped, -2, 0)
-        share = np.where(counted, before, share)
+        np.copyto(passed[t], there, where=counted)
+        before, stepped, jumped = there * shares[t]
+        before[:, :-1] += stepped[:, 1:]
+        before[:, :-2] += jumped[:, 2:]
+        np.copyto(there, before, where=counted)
+    result = np.zeros(x.shape, x.dtype)
+    steps, sequences = np.ogrid[: len(x), : len(states), :1][:2]
+    np.add.at(result, (steps, sequences, states), passed)
     return result.astype(log_probs.dtype)
 
 
