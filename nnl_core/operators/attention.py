@@ -29,27 +29,37 @@ def scaled_dot_product_attention(
     scale: float | None = None,
     dropout_p: float = 0.0,
 ) -> Variable:
-    """``softmax(scale query key^T + mask) value``.
+    """Attend: ``softmax(scale query key^T + mask) value``.
 
-    Parameters
-    ----------
-    query
-        ``(..., queries, channels)``
-    key
-        ``(..., keys, channels)``
-    value
-        ``(..., keys, value channels)``
-    mask
-        broadcasts to ``(..., queries, keys)``; booleans and integers say which keys a query sees,
-        floats are added to the scores, minus infinity hiding a key
-    causal
-        whether a query sees only the keys up to its own position
-    scale
-        factor of the scores; ``None`` means one over the square root of the channels
-    dropout_p
-        share of the weights that is dropped at each run
+    Leading axes broadcast. A query whose keys are all hidden gets 0 (Vaswani et al., 2017).
 
-    Leading axes broadcast. Raises `ShapeError` where shapes do not fit.
+    Args:
+        query: ``(..., queries, channels)``.
+        key: ``(..., keys, channels)``.
+        value: ``(..., keys, value channels)``.
+        mask: broadcasts to ``(..., queries, keys)``; booleans and integers say which keys a query
+            sees, floats are added to the scores, minus infinity hiding a key.
+        causal: whether a query sees only the keys up to its own position.
+        scale: factor of the scores; ``None`` for one over the square root of the channels.
+        dropout_p: share of the weights that is dropped at each run.
+
+    Raises:
+        ShapeError: shapes do not fit.
+
+    Gradient:
+        That of the formula; 0 through rows whose keys are all hidden.
+
+    Examples:
+        >>> query, key = np.zeros((1, 2, 4)), np.zeros((1, 2, 4))
+        >>> F.scaled_dot_product_attention(query, key, np.array([[[1.0], [3.0]]]), causal=True).d
+        array([[[1.],
+                [2.]]])
+
+    Elsewhere:
+        - nnabla: none, `multi_head_attention`
+        - PyTorch: `torch.nn.functional.scaled_dot_product_attention`, `mask` is `attn_mask`,
+          `causal` is `is_causal`
+        - ONNX: `Attention`
     """
     query, key = same_dtype(floating(query), key)
     key, value = same_dtype(key, value)
@@ -119,35 +129,47 @@ def multi_head_attention(
     additive_mask: Operand | None = None,
     key_padding_mask: Operand | None = None,
 ) -> tuple[Variable, Variable]:
-    """Attention in several subspaces at once, with projections before and after.
+    """Attend in several subspaces at once, with projections before and after.
 
-    Parameters
-    ----------
-    query
-        ``(queries, batch, channels)``
-    key, value
-        ``(keys, batch, channels)``, with channels of their own
-    num_heads
-        subspaces, which divide the embedding
-    q_weight, k_weight
-        ``(channels, embedding)``
-    v_weight
-        ``(channels, value embedding)``
-    out_weight
-        ``(value embedding, outputs)``
-    q_bias, k_bias, v_bias, out_bias
-        one for each column of the weight
-    attn_bias_k, attn_bias_v
-        ``(embedding,)`` and ``(value embedding,)``: one more key and its value, for all
-    dropout
-        share of the weights that is dropped at each run
-    additive_mask
-        ``(queries, keys)``: added to the scores
-    key_padding_mask
-        ``(batch, keys)``: a key is ignored where this is not 0
+    Args:
+        query: ``(queries, batch, channels)``.
+        key: ``(keys, batch, channels)``, with channels of its own.
+        value: ``(keys, batch, channels)``, with channels of its own.
+        num_heads: subspaces, which divide the embedding.
+        q_weight: ``(channels, embedding)``.
+        k_weight: ``(channels, embedding)``.
+        v_weight: ``(channels, value embedding)``.
+        out_weight: ``(value embedding, outputs)``.
+        q_bias: one for each column of the weight, or ``None``; so are the next three.
+        k_bias: of the keys.
+        v_bias: of the values.
+        out_bias: of the outputs.
+        attn_bias_k: ``(embedding,)``: one more key, for all.
+        attn_bias_v: ``(value embedding,)``: its value.
+        dropout: share of the weights that is dropped at each run.
+        additive_mask: ``(queries, keys)``: added to the scores.
+        key_padding_mask: ``(batch, keys)``: a key is ignored where this is not 0.
 
-    Returns the output ``(queries, batch, outputs)`` and the weights ``(batch * num_heads, queries,
-    keys)``. Raises `ShapeError` where shapes do not fit.
+    Returns:
+        The output ``(queries, batch, outputs)`` and the weights ``(batch * num_heads, queries,
+        keys)``.
+
+    Raises:
+        ShapeError: shapes do not fit.
+
+    Gradient:
+        That of its parts.
+
+    Examples:
+        >>> x, weight = np.ones((3, 2, 4)), np.eye(4)
+        >>> y, weights = F.multi_head_attention(x, x, x, 2, weight, weight, weight, weight)
+        >>> y.shape, weights.shape
+        ((3, 2, 4), (4, 3, 3))
+
+    Elsewhere:
+        - nnabla: `multi_head_attention`
+        - PyTorch: `torch.nn.functional.multi_head_attention_forward`
+        - ONNX: none, `Attention` and `MatMul`
     """
     query, key, value = floating(query), floating(key), floating(value)
     _check_heads(query, key, value, num_heads, q_weight, k_weight, v_weight)

@@ -294,21 +294,35 @@ def softmax_cross_entropy(
 ) -> Variable:
     """Compare scores with class labels: ``-log(softmax(x))`` at the label.
 
-    Parameters
-    ----------
-    x
-        scores before softmax, with the classes on ``axis`` (default: the last)
-    target
-        labels, in the shape of ``x`` with length 1 on the class axis
-    ignore_index
-        a label that is ignored as negative ones are: loss and gradient are 0
-    weight
-        ``(classes,)``: a factor of the loss for each class
-    label_smoothing
-        share of the target, from 0 to 1, that is spread evenly over all classes
+    Finite for scores of any size.
 
-    Returns a loss for each label. Raises `ShapeError` for labels of another shape, and, when it is
-    run, `OperatorError` for a label that names no class.
+    Args:
+        x: scores before softmax.
+        target: labels, in the shape of ``x`` with length 1 on the class axis; whole numbers of any
+            dtype.
+        axis: the class axis; ``None`` for the last.
+        ignore_index: a label that is ignored, as negative ones are: loss and gradient are 0.
+        weight: ``(classes,)``: a factor of the loss for each class.
+        label_smoothing: share of the target, from 0 to 1, that is spread evenly over all classes.
+
+    Returns:
+        A loss for each label, in its shape.
+
+    Raises:
+        ShapeError: labels have another shape.
+        OperatorError: when run, a label names no class.
+
+    Gradient:
+        ``dx = (softmax(x) - one_hot(target)) dy``; none for the target.
+
+    Examples:
+        >>> F.softmax_cross_entropy(np.log(np.array([[1.0, 3.0]])), np.array([[1]])).d
+        array([[0.28768207]])
+
+    Elsewhere:
+        - nnabla: `softmax_cross_entropy`
+        - PyTorch: `torch.nn.functional.cross_entropy` with `reduction="none"`, classes on axis 1
+        - ONNX: `SoftmaxCrossEntropyLoss` with `reduction="none"`
     """
     if not 0 <= label_smoothing <= 1:
         raise OperatorError(
@@ -366,9 +380,31 @@ def categorical_cross_entropy_samples(rng: np.random.Generator) -> Iterator[Samp
 
 
 def categorical_cross_entropy(x: Operand, target: Operand, axis: int | None = None) -> Variable:
-    """Compare probabilities along ``axis`` (default: the last) with class labels: ``-log(x)``.
+    """Compare probabilities with class labels: ``-log(x)`` at the label.
 
     Probabilities below the smallest normal ``float32`` number count as that number.
+
+    Args:
+        x: probabilities.
+        target: labels, in the shape of ``x`` with length 1 on the class axis; whole numbers of any
+            dtype.
+        axis: the class axis; ``None`` for the last.
+
+    Raises:
+        ShapeError: labels have another shape.
+        OperatorError: when run, a label names no class.
+
+    Gradient:
+        ``-dy / x`` at the label, 0 elsewhere and where ``x`` is below that number.
+
+    Examples:
+        >>> F.categorical_cross_entropy(np.array([[0.25, 0.75]]), np.array([[1]])).d
+        array([[0.28768207]])
+
+    Elsewhere:
+        - nnabla: `categorical_cross_entropy`
+        - PyTorch: `torch.nn.functional.nll_loss`, of logarithms
+        - ONNX: `NegativeLogLikelihoodLoss`, of logarithms
     """
     return categorical_cross_entropy_operator(
         floating(x), target, axis=-1 if axis is None else int(axis)
@@ -406,9 +442,32 @@ def top_n_error_samples(rng: np.random.Generator) -> Iterator[Sample]:
 
 
 def top_n_error(x: Operand, target: Operand, axis: int | None = None, n: int = 1) -> Variable:
-    """1 where the label is not among the ``n`` classes with the highest scores, else 0.
+    """Give 1 where the label is not among the ``n`` classes with the highest scores, else 0.
 
-    A score equal to the label's counts as higher. There is no gradient.
+    A score equal to the label's counts as higher.
+
+    Args:
+        x: scores.
+        target: labels, in the shape of ``x`` with length 1 on the class axis; whole numbers of any
+            dtype.
+        axis: the class axis; ``None`` for the last.
+        n: how many classes count.
+
+    Raises:
+        OperatorError: when run, a label names no class.
+
+    Gradient:
+        None: errors have no slope.
+
+    Examples:
+        >>> F.top_n_error(np.array([[0.2, 0.5, 0.3]] * 2), np.array([[2], [0]]), n=2).d
+        array([[0.],
+               [1.]])
+
+    Elsewhere:
+        - nnabla: `top_n_error`
+        - PyTorch: none, `torch.topk` and a comparison
+        - ONNX: none, `TopK` and `Equal`
     """
     return top_n_error_operator(
         floating(x), target, axis=-1 if axis is None else int(axis), n=int(n)
@@ -448,6 +507,28 @@ def confusion_matrix_samples(rng: np.random.Generator) -> Iterator[Sample]:
 def confusion_matrix(x: Operand, target: Operand, axis: int | None = None) -> Variable:
     """Count samples by label (row) and by class with the highest score (column).
 
-    The first of equal scores wins. Integers; there is no gradient.
+    The first of equal scores wins.
+
+    Args:
+        x: scores.
+        target: labels, in the shape of ``x`` with length 1 on the class axis; whole numbers of any
+            dtype.
+        axis: the class axis; ``None`` for the last.
+
+    Raises:
+        OperatorError: when run, a label names no class.
+
+    Gradient:
+        None: counts have no slope.
+
+    Examples:
+        >>> F.confusion_matrix(np.array([[0.1, 0.9], [0.8, 0.2]]), np.array([[1], [1]])).d
+        array([[0, 0],
+               [1, 1]])
+
+    Elsewhere:
+        - nnabla: `confusion_matrix`
+        - PyTorch: none, `torch.bincount` of pairs
+        - ONNX: none, `ArgMax` and `ScatterND`
     """
     return confusion_matrix_operator(x, target, axis=-1 if axis is None else int(axis))

@@ -149,25 +149,95 @@ _attach_samples(epsilon_insensitive_loss_operator, {}, {"epsilon": 0.9})
 
 
 def squared_error(x0: Operand, x1: Operand) -> Variable:
-    """``(x0 - x1)^2``, broadcasting."""
+    """Compare by the squared distance: ``y = (x0 - x1) ** 2``, broadcasting.
+
+    Args:
+        x0: any shape.
+        x1: any shape, broadcast with ``x0``.
+
+    Gradient:
+        ``dx0 = 2 (x0 - x1) dy``, ``dx1 = -dx0``.
+
+    Examples:
+        >>> F.squared_error(np.array([1.0, 2.0]), np.array([3.0, 2.0])).d
+        array([4., 0.])
+
+    Elsewhere:
+        - nnabla: `squared_error`
+        - PyTorch: `torch.nn.functional.mse_loss` with `reduction="none"`
+        - ONNX: none, `Mul` of `Sub`
+    """
     return squared_error_operator(*_floats(x0, x1))
 
 
 def absolute_error(x0: Operand, x1: Operand) -> Variable:
-    """``|x0 - x1|``, broadcasting. The gradient at 0 is 0."""
+    """Compare by the distance: ``y = |x0 - x1|``, broadcasting.
+
+    Args:
+        x0: any shape.
+        x1: any shape, broadcast with ``x0``.
+
+    Gradient:
+        ``dx0 = sign(x0 - x1) dy``, ``dx1 = -dx0``; 0 where they are equal.
+
+    Examples:
+        >>> F.absolute_error(np.array([1.0, 2.0]), np.array([3.0, 2.0])).d
+        array([2., 0.])
+
+    Elsewhere:
+        - nnabla: `absolute_error`
+        - PyTorch: `torch.nn.functional.l1_loss` with `reduction="none"`
+        - ONNX: none, `Abs` of `Sub`
+    """
     return absolute_error_operator(*_floats(x0, x1))
 
 
 def huber_loss(x0: Operand, x1: Operand, delta: float = 1.0) -> Variable:
-    """``d^2`` for ``d = |x0 - x1|`` below ``delta``, else ``delta (2 d - delta)``; broadcasting.
+    """Compare by a square that goes on as a line: ``y = d ** 2`` for ``d = |x0 - x1| < delta``, else
+    ``delta (2 d - delta)``.
 
-    This is twice the loss as it is often written.
+    Twice the loss as Huber (1964) writes it.
+
+    Args:
+        x0: any shape.
+        x1: any shape, broadcast with ``x0``.
+        delta: where the line begins.
+
+    Gradient:
+        ``dx0 = 2 min(max(x0 - x1, -delta), delta) dy``, ``dx1 = -dx0``.
+
+    Examples:
+        >>> F.huber_loss(np.array([0.5, 3.0]), np.array([0.0, 0.0])).d
+        array([0.25, 5.  ])
+
+    Elsewhere:
+        - nnabla: `huber_loss`
+        - PyTorch: `torch.nn.functional.huber_loss` with `reduction="none"`, which is half of it
+        - ONNX: none, `Where` of the two
     """
     return huber_loss_operator(*_floats(x0, x1), delta=float(delta))
 
 
 def epsilon_insensitive_loss(x0: Operand, x1: Operand, epsilon: float) -> Variable:
-    """``max(|x0 - x1| - epsilon, 0)``, broadcasting. The gradient is 0 up to ``epsilon``."""
+    """Compare by what the distance is beyond ``epsilon``: ``y = max(|x0 - x1| - epsilon, 0)``.
+
+    Args:
+        x0: any shape.
+        x1: any shape, broadcast with ``x0``.
+        epsilon: the distance that costs nothing.
+
+    Gradient:
+        The sign of ``x0 - x1`` beyond ``epsilon``, 0 up to it.
+
+    Examples:
+        >>> F.epsilon_insensitive_loss(np.array([0.5, 3.0]), np.array([0.0, 0.0]), 1.0).d
+        array([0., 2.])
+
+    Elsewhere:
+        - nnabla: `epsilon_insensitive_loss`
+        - PyTorch: none, `torch.nn.functional.relu(abs(x0 - x1) - epsilon)`
+        - ONNX: none, `Relu` of `Abs` less epsilon
+    """
     return epsilon_insensitive_loss_operator(*_floats(x0, x1), epsilon=float(epsilon))
 
 
@@ -200,7 +270,27 @@ def sigmoid_cross_entropy_samples(rng: np.random.Generator) -> Iterator[Sample]:
 
 
 def sigmoid_cross_entropy(x: Operand, target: Operand) -> Variable:
-    """Compare logits with 0, 1 or a probability between: finite for logits of any size."""
+    """Compare logits with 0, 1 or a probability between: ``y = -(t log(s) + (1 - t) log(1 - s))`` with
+    ``s = sigmoid(x)``.
+
+    Finite for logits of any size.
+
+    Args:
+        x: logits.
+        target: the same shape, of any dtype.
+
+    Gradient:
+        ``dx = (sigmoid(x) - t) dy``; none for the target.
+
+    Examples:
+        >>> F.sigmoid_cross_entropy(np.array([0.0, -1000.0]), np.array([1, 1])).d
+        array([6.93147181e-01, 1.00000000e+03])
+
+    Elsewhere:
+        - nnabla: `sigmoid_cross_entropy`
+        - PyTorch: `torch.nn.functional.binary_cross_entropy_with_logits` with `reduction="none"`
+        - ONNX: none, `Softplus`, `Mul` and `Sub`
+    """
     return sigmoid_cross_entropy_operator(*_floats(x, target))
 
 
@@ -235,9 +325,26 @@ def binary_cross_entropy_samples(rng: np.random.Generator) -> Iterator[Sample]:
 
 
 def binary_cross_entropy(x: Operand, target: Operand) -> Variable:
-    """Compare probabilities with 0, 1 or a probability between.
+    """Compare probabilities with 0, 1 or a probability between: ``y = -(t log(x) + (1 - t) log(1 -
+    x))``.
 
     ``x`` and ``1 - x`` below the smallest normal ``float32`` number count as that number.
+
+    Args:
+        x: probabilities.
+        target: the same shape, of any dtype.
+
+    Gradient:
+        ``dx = (x - t) / (x (1 - x)) dy``; none for the target.
+
+    Examples:
+        >>> F.binary_cross_entropy(np.array([0.5, 0.25]), np.array([1, 0])).d
+        array([0.69314718, 0.28768207])
+
+    Elsewhere:
+        - nnabla: `binary_cross_entropy`
+        - PyTorch: `torch.nn.functional.binary_cross_entropy` with `reduction="none"`
+        - ONNX: none, `Log`, `Mul` and `Sub`
     """
     return binary_cross_entropy_operator(*_floats(x, target))
 
@@ -261,7 +368,24 @@ def binary_error_samples(rng: np.random.Generator) -> Iterator[Sample]:
 
 
 def binary_error(x: Operand, target: Operand) -> Variable:
-    """1 where ``x`` and ``target`` lie on different sides of 0.5, else 0. There is no gradient."""
+    """Give 1 where ``x`` and ``target`` lie on different sides of 0.5, else 0.
+
+    Args:
+        x: any shape.
+        target: the same shape.
+
+    Gradient:
+        None: errors have no slope.
+
+    Examples:
+        >>> F.binary_error(np.array([0.2, 0.7]), np.array([1, 1])).d
+        array([1., 0.])
+
+    Elsewhere:
+        - nnabla: `binary_error`
+        - PyTorch: none, `(x >= 0.5) != (target >= 0.5)`
+        - ONNX: none, `GreaterOrEqual` and `Xor`
+    """
     return binary_error_operator(*_floats(x, target))
 
 
@@ -269,9 +393,30 @@ def binary_error(x: Operand, target: Operand) -> Variable:
 
 
 def kl_multinomial(p: Operand, q: Operand, base_axis: int = 1) -> Variable:
-    """Sum ``p (log(p) - log(q))`` over the axes from ``base_axis`` on, leaving one of length 1.
+    """Compare two distributions: the sum of ``p (log(p) - log(q))`` over the axes from ``base_axis``
+    on.
 
-    ``1e-8`` is added to what a logarithm is taken of. Raises `ShapeError` for two shapes.
+    ``1e-8`` is added to what a logarithm is taken of. One axis of length 1 is left of those summed.
+
+    Args:
+        p: probabilities.
+        q: the same shape.
+        base_axis: the first axis of a sample.
+
+    Raises:
+        ShapeError: the shapes differ.
+
+    Gradient:
+        ``dp = (log(p) - log(q) + 1) dy``, ``dq = -p / q dy``.
+
+    Examples:
+        >>> F.kl_multinomial(np.array([[0.5, 0.5]]), np.array([[0.25, 0.75]])).d.round(4)
+        array([[0.1438]])
+
+    Elsewhere:
+        - nnabla: `kl_multinomial`
+        - PyTorch: `torch.nn.functional.kl_div`, of logarithms, and a sum
+        - ONNX: none, `Log`, `Sub`, `Mul` and `ReduceSum`
     """
     left, right = _floats(p, q)
     if left.shape != right.shape:

@@ -250,28 +250,40 @@ def batch_normalization(
     batch_stat: bool = True,
     output_stat: bool = False,
 ) -> Outputs:
-    """Normalise over all axes but ``axes``, by the statistics of the batch or by running ones.
+    """Normalise over all axes but ``axes``: ``y = gamma (x - mean) / sqrt(variance + eps) + beta``.
 
-    Parameters
-    ----------
-    x
-        the input
-    beta, gamma
-        shift and gain, or ``None``; their shape, and that of the statistics, is the input's with 1
-        for each axis not in ``axes``
-    mean, variance
-        running statistics. With ``batch_stat``, each forward pass sets them to
-        ``decay_rate * old + (1 - decay_rate) * new``, where the new variance is unbiased; they
-        may be ``None``. An empty batch leaves them alone.
-    decay_rate, eps
-        share of the old statistics; what is added to the variance
-    batch_stat
-        whether to use the statistics of the batch, or ``mean`` and ``variance``
-    output_stat
-        whether to return the batch's mean and (biased) variance, too
+    Ioffe and Szegedy, 2015. An empty batch leaves the running statistics alone.
 
-    Raises `ShapeError` for shapes that do not fit, `OperatorError` for running statistics that are
-    missing, or that are computed while they should be set.
+    Args:
+        x: any shape with these axes.
+        beta: shift, in the shape of ``x`` with 1 for each axis not in ``axes``; or ``None``.
+        gamma: gain, in that shape; or ``None``.
+        mean: running mean, in that shape. With ``batch_stat``, each forward pass sets it to
+            ``decay_rate * old + (1 - decay_rate) * new``; it may then be ``None``.
+        variance: running variance, set likewise, from the unbiased one.
+        axes: the axes that keep statistics of their own.
+        decay_rate: share of the old running statistics.
+        eps: what is added to the variance.
+        batch_stat: whether to use the statistics of the batch, or ``mean`` and ``variance``.
+        output_stat: whether mean and (biased) variance of the batch are returned, too.
+
+    Raises:
+        ShapeError: shapes do not fit.
+        OperatorError: running statistics are missing, or are computed while they should be set.
+
+    Gradient:
+        That of the formula, through mean and variance, too where they are the batch's.
+
+    Examples:
+        >>> x = np.array([[1.0], [3.0]])
+        >>> F.batch_normalization(x, None, None, None, None, eps=0.0).d
+        array([[-1.],
+               [ 1.]])
+
+    Elsewhere:
+        - nnabla: `batch_normalization`
+        - PyTorch: `torch.nn.functional.batch_norm`, whose momentum is one minus the decay rate
+        - ONNX: `BatchNormalization`
     """
     x = floating(x)
     kept = normalize_axes(axes if isinstance(axes, int) else tuple(axes), x.ndim)
@@ -342,7 +354,39 @@ def fused_batch_normalization(
     nonlinearity: str = "relu",
     output_stat: bool = False,
 ) -> Outputs:
-    """`batch_normalization`, plus ``z`` where it is given, then the nonlinearity: ``relu``."""
+    """Normalise as `batch_normalization`, add ``z`` where it is given, and apply the nonlinearity.
+
+    Args:
+        x: as of `batch_normalization`.
+        beta: as of `batch_normalization`.
+        gamma: as of `batch_normalization`.
+        mean: as of `batch_normalization`.
+        variance: as of `batch_normalization`.
+        z: what is added, in the shape of ``x``; or ``None``.
+        axes: as of `batch_normalization`.
+        decay_rate: as of `batch_normalization`.
+        eps: as of `batch_normalization`.
+        batch_stat: as of `batch_normalization`.
+        nonlinearity: ``"relu"``.
+        output_stat: as of `batch_normalization`.
+
+    Raises:
+        OperatorError: another nonlinearity.
+
+    Gradient:
+        That of its parts.
+
+    Examples:
+        >>> x = np.array([[1.0], [3.0]])
+        >>> F.fused_batch_normalization(x, None, None, None, None, eps=0.0).d
+        array([[0.],
+               [1.]])
+
+    Elsewhere:
+        - nnabla: `fused_batch_normalization`
+        - PyTorch: none, `torch.nn.functional.batch_norm`, a sum and `torch.nn.functional.relu`
+        - ONNX: none, `BatchNormalization`, `Add` and `Relu`
+    """
     if nonlinearity != "relu":
         raise OperatorError(
             f"fused_batch_normalization: nonlinearity {nonlinearity!r} is unknown; it can be 'relu'"
@@ -363,10 +407,30 @@ def tensor_normalization(
     eps: float = 1e-5,
     output_stat: bool = False,
 ) -> Outputs:
-    """Normalise over all axes but ``axes``; ``beta`` and ``gamma`` broadcast to ``x``.
+    """Normalise over all axes but ``axes``.
 
-    With ``output_stat`` also mean and variance are returned, with length 1 along what they are
-    taken over.
+    Statistics have length 1 along what they are taken over.
+
+    Args:
+        x: any shape.
+        axes: the axes that keep statistics of their own: one or several.
+        beta: what is added; broadcasts to ``x``, or ``None``.
+        gamma: what is multiplied by; broadcasts to ``x``, or ``None``.
+        eps: what is added to the variance.
+        output_stat: whether mean and (biased) variance are returned, too.
+
+    Gradient:
+        That of the formula, through mean and variance, too.
+
+    Examples:
+        >>> F.tensor_normalization(np.array([[1.0, 3.0], [5.0, 5.0]]), axes=0, eps=1e-9).d.round(3)
+        array([[-1.,  1.],
+               [ 0.,  0.]])
+
+    Elsewhere:
+        - nnabla: `tensor_normalization`
+        - PyTorch: `torch.nn.functional.layer_norm` for trailing axes
+        - ONNX: none, `ReduceMean`, `Sub`, `Mul` and `Sqrt`
     """
     x = floating(x)
     kept = normalize_axes(axes if isinstance(axes, int) else tuple(axes), x.ndim)
@@ -382,10 +446,29 @@ def layer_normalization(
     eps: float = 1e-5,
     output_stat: bool = False,
 ) -> Outputs:
-    """Normalise each example over all its axes, those not in ``batch_axis``.
+    """Normalise each example over all its axes.
 
-    ``beta`` and ``gamma`` broadcast to ``x``. With ``output_stat`` mean and variance are returned,
-    too.
+    Ba et al., 2016.
+
+    Args:
+        x: any shape.
+        beta: what is added; broadcasts to ``x``, or ``None``.
+        gamma: what is multiplied by; broadcasts to ``x``, or ``None``.
+        batch_axis: the axes that are not normalised over: one or several.
+        eps: what is added to the variance.
+        output_stat: whether mean and (biased) variance are returned, too.
+
+    Gradient:
+        That of the formula, through mean and variance, too.
+
+    Examples:
+        >>> F.layer_normalization(np.array([[1.0, 3.0]]), None, None, eps=0.0).d
+        array([[-1.,  1.]])
+
+    Elsewhere:
+        - nnabla: `layer_normalization`
+        - PyTorch: `torch.nn.functional.layer_norm`, which names the axes to normalise over
+        - ONNX: `LayerNormalization`
     """
     return tensor_normalization(x, batch_axis, beta, gamma, eps, output_stat)
 
@@ -407,8 +490,28 @@ def instance_normalization(
 ) -> Outputs:
     """Normalise each channel of each example.
 
-    ``beta`` and ``gamma`` broadcast to ``x``. With ``output_stat`` mean and variance are returned,
-    too.
+    Ulyanov et al., 2016.
+
+    Args:
+        x: any shape with these axes.
+        beta: what is added; broadcasts to ``x``, or ``None``.
+        gamma: what is multiplied by; broadcasts to ``x``, or ``None``.
+        channel_axis: the axis of the channels.
+        batch_axis: one axis or several, of the examples.
+        eps: what is added to the variance.
+        output_stat: whether mean and (biased) variance are returned, too.
+
+    Gradient:
+        That of the formula, through mean and variance, too.
+
+    Examples:
+        >>> F.instance_normalization(np.array([[[1.0, 3.0]]]), None, None, eps=0.0).d
+        array([[[-1.,  1.]]])
+
+    Elsewhere:
+        - nnabla: `instance_normalization`
+        - PyTorch: `torch.nn.functional.instance_norm`
+        - ONNX: `InstanceNormalization`
     """
     x = floating(x)
     kept = _axes_of(x, channel_axis, batch_axis)
@@ -427,9 +530,34 @@ def group_normalization(
 ) -> Outputs:
     """Normalise each group of neighbouring channels of each example.
 
-    ``beta`` and ``gamma`` broadcast to ``x``. With ``output_stat`` mean and variance are returned,
-    too, in the shape that they have with the channel axis divided into (groups, channels of a
-    group).
+    Wu and He, 2018. Statistics have the shape of ``x`` with the channel axis divided into (groups,
+    channels of a group).
+
+    Args:
+        x: any shape with these axes.
+        beta: what is added; broadcasts to ``x``, or ``None``.
+        gamma: what is multiplied by; broadcasts to ``x``, or ``None``.
+        num_groups: how many groups divide the channels.
+        channel_axis: the axis of the channels.
+        batch_axis: one axis or several, of the examples.
+        eps: what is added to the variance.
+        output_stat: whether mean and (biased) variance are returned, too.
+
+    Raises:
+        ShapeError: the groups do not divide the channels.
+
+    Gradient:
+        That of the formula, through mean and variance, too.
+
+    Examples:
+        >>> x = np.array([[1.0, 3.0, 10.0, 10.0]])
+        >>> F.group_normalization(x, None, None, num_groups=2, eps=1e-9).d.round(3)
+        array([[-1.,  1.,  0.,  0.]])
+
+    Elsewhere:
+        - nnabla: `group_normalization`
+        - PyTorch: `torch.nn.functional.group_norm`
+        - ONNX: `GroupNormalization`
     """
     x = floating(x)
     axis = normalize_axis(channel_axis, x.ndim)
@@ -465,5 +593,26 @@ def group_normalization(
 def weight_standardization(
     w: Operand, channel_axis: int = 0, eps: float = 1e-5, output_stat: bool = False
 ) -> Outputs:
-    """Normalise each output channel of a weight. With ``output_stat`` mean and variance, too."""
+    """Normalise each output channel of a weight.
+
+    Qiao et al., 2019.
+
+    Args:
+        w: any shape.
+        channel_axis: the axis of the output channels.
+        eps: what is added to the variance.
+        output_stat: whether mean and (biased) variance are returned, too.
+
+    Gradient:
+        That of the formula, through mean and variance, too.
+
+    Examples:
+        >>> F.weight_standardization(np.array([[1.0, 3.0]]), eps=0.0).d
+        array([[-1.,  1.]])
+
+    Elsewhere:
+        - nnabla: `weight_standardization`
+        - PyTorch: none, `torch.var_mean` of the weight
+        - ONNX: none, `ReduceMean`, `Sub`, `Mul` and `Sqrt`
+    """
     return tensor_normalization(w, channel_axis, None, None, eps, output_stat)

@@ -30,9 +30,25 @@ Axes = int | Sequence[int]
 def norm_normalization(
     x: Operand, p: float | None = None, axes: Axes | None = None, eps: float = 1e-12
 ) -> Variable:
-    """``x / (sum |x|^p + eps)^(1/p)``, summed over ``axes``.
+    """Divide by a norm: ``y = x / (sum |x| ** p + eps) ** (1 / p)``.
 
-    ``p`` is by default 2, ``axes`` all. Where all is zero, so is the gradient's pull on the norm.
+    Args:
+        x: any shape.
+        p: positive; 2 by default.
+        axes: the axes of the sum: one, several, or ``None`` for all.
+        eps: what is added to the sum.
+
+    Gradient:
+        That of the formula; where all is zero, the norm has none.
+
+    Examples:
+        >>> F.norm_normalization(np.array([3.0, 4.0]), eps=0.0).d
+        array([0.6, 0.8])
+
+    Elsewhere:
+        - nnabla: `norm_normalization`
+        - PyTorch: `torch.nn.functional.normalize`, whose eps is the least norm
+        - ONNX: `LpNormalization`, without eps
     """
     x = floating(x)
     order = 2.0 if p is None else float(p)
@@ -46,9 +62,27 @@ def norm_normalization(
 
 
 def weight_normalization(w: Operand, g: Operand, dim: int = 0, eps: float = 1e-12) -> Variable:
-    """``g w / |w|``: the norm, plus ``eps`` under its root, is that of each slice along ``dim``.
+    """Give each slice of a weight a norm: ``y = g w / sqrt(sum w ** 2 + eps)``.
 
-    ``g`` holds one number per slice.
+    Salimans and Kingma, 2016.
+
+    Args:
+        w: a weight.
+        g: one number per slice along ``dim``.
+        dim: the axis of the slices.
+        eps: what is added under the root.
+
+    Gradient:
+        That of the formula.
+
+    Examples:
+        >>> F.weight_normalization(np.array([[3.0, 4.0]]), np.array([10.0])).d
+        array([[6., 8.]])
+
+    Elsewhere:
+        - nnabla: `weight_normalization`
+        - PyTorch: `torch.nn.utils.parametrizations.weight_norm`
+        - ONNX: none, part of training; its result is a constant
     """
     w, g = same_dtype(floating(w), floating(g))
     axis = normalize_axis(dim, w.ndim)
@@ -76,10 +110,31 @@ def spectral_norm(
 ) -> Variable | tuple[Variable, Variable]:
     """Divide a weight by its largest singular value, as power iteration estimates it.
 
-    The weight is seen as a matrix whose rows run along ``dim``; ``u`` holds one number per row.
-    Each forward pass iterates ``itr`` times from ``u``, which it sets to what it found, unless
-    ``test``. No gradient flows through the iteration (Miyato et al. 2018). ``output_u`` returns
-    what ``u`` was before, too.
+    Miyato et al., 2018.
+
+    Args:
+        w: a weight, seen as a matrix whose rows run along ``dim``.
+        u: one number per row: where the iteration begins; each forward pass sets it to what it
+            found.
+        dim: the axis of the rows.
+        itr: how many iterations.
+        eps: what is added to norms.
+        test: whether ``u`` stays as it is.
+        output_u: whether what ``u`` was before is returned, too.
+
+    Gradient:
+        That of ``w / sigma`` with ``sigma = u^T w v``; none through the iteration.
+
+    Examples:
+        >>> u = Variable.from_numpy_array(np.array([1.0, 1.0]))
+        >>> F.spectral_norm(np.array([[4.0, 0.0], [0.0, 1.0]]), u, itr=20).d.round(3)
+        array([[1.  , 0.  ],
+               [0.  , 0.25]])
+
+    Elsewhere:
+        - nnabla: `spectral_norm`
+        - PyTorch: `torch.nn.utils.parametrizations.spectral_norm`
+        - ONNX: none, part of training; its result is a constant
     """
     w = floating(w)
     axis = normalize_axis(dim, w.ndim)
@@ -110,9 +165,27 @@ def spectral_norm(
 def rms_norm(
     x: Operand, gamma: Operand | None = None, axes: Axes = -1, eps: float = 1e-6
 ) -> Variable:
-    """``x / sqrt(mean(x^2) + eps) * gamma``, the mean taken over ``axes`` (Zhang, Sennrich 2019).
+    """Divide by the root of the mean square: ``y = gamma x / sqrt(mean(x ** 2) + eps)``.
 
-    ``gamma`` broadcasts to ``x``. Half precision is computed in ``float32``: its squares overflow.
+    Zhang and Sennrich, 2019. Half precision is computed in ``float32``: its squares overflow.
+
+    Args:
+        x: any shape.
+        gamma: broadcasts to ``x``; or ``None``.
+        axes: the axes of the mean: one or several.
+        eps: what is added to the mean.
+
+    Gradient:
+        That of the formula.
+
+    Examples:
+        >>> F.rms_norm(np.array([3.0, 3.0, 0.0, 0.0]), eps=0.0).d.round(3)
+        array([1.414, 1.414, 0.   , 0.   ])
+
+    Elsewhere:
+        - nnabla: none, `norm_normalization`, but for the mean
+        - PyTorch: `torch.nn.functional.rms_norm`
+        - ONNX: `RMSNormalization`
     """
     x = floating(x)
     over = normalize_axes(axes if isinstance(axes, int) else tuple(axes), x.ndim)
@@ -132,9 +205,27 @@ def mean_subtraction(
 ) -> Variable:
     """Subtract a running mean from the input.
 
-    With ``update_running_mean``, each forward pass first sets ``mean`` to
-    ``mean + (batch mean - mean) / (t + 1)`` and then adds one to ``t``, the number of batches
-    seen; an empty batch sets neither. ``mean`` has the shape of the axes from ``base_axis`` on.
+    Args:
+        x: any shape.
+        mean: the running mean, in the shape of the axes from ``base_axis`` on.
+        t: the number of batches seen; may be ``None`` without an update.
+        base_axis: the first axis of a sample.
+        update_running_mean: whether each forward pass first sets ``mean`` to ``mean + (batch mean -
+            mean) / (t + 1)`` and then adds one to ``t``; an empty batch sets neither.
+
+    Gradient:
+        ``dx = dy``, less its part through the mean.
+
+    Examples:
+        >>> mean, t = Variable((1,)), Variable((1,))
+        >>> F.mean_subtraction(np.array([[1.0], [3.0]]), mean, t).d
+        array([[-1.],
+               [ 1.]])
+
+    Elsewhere:
+        - nnabla: `mean_subtraction`, whose gradient leaves the mean out
+        - PyTorch: none, a buffer and a subtraction
+        - ONNX: none, `Sub` of a constant
     """
     x = floating(x)
     axis = normalize_axis(base_axis, x.ndim)

@@ -187,9 +187,25 @@ for _operator in (cumsum_operator, cumprod_operator):
 def cumsum(
     x: Operand, axis: int | None = None, exclusive: bool = False, reverse: bool = False
 ) -> Variable:
-    """Running sum along ``axis`` (default 0); integers in 64 bits.
+    """Sum along an axis as it goes: ``y[i] = x[0] + ... + x[i]``. Integers in 64 bits.
 
-    ``exclusive`` leaves each element out of its own sum, ``reverse`` starts at the end.
+    Args:
+        x: any shape but 0-d.
+        axis: the axis to run along; 0 by default.
+        exclusive: whether an element is left out of its own result.
+        reverse: whether it starts at the end.
+
+    Gradient:
+        The running sum of ``dy`` from the other end.
+
+    Examples:
+        >>> F.cumsum(np.array([1.0, 2.0, 3.0])).d
+        array([1., 3., 6.])
+
+    Elsewhere:
+        - nnabla: `cumsum`
+        - PyTorch: `torch.cumsum`
+        - ONNX: `CumSum`
     """
     return _call_scan(cumsum_operator, x, axis, exclusive, reverse)
 
@@ -197,9 +213,25 @@ def cumsum(
 def cumprod(
     x: Operand, axis: int | None = None, exclusive: bool = False, reverse: bool = False
 ) -> Variable:
-    """Running product along ``axis`` (default 0); integers in 64 bits.
+    """Multiply along an axis as it goes: ``y[i] = x[0] ... x[i]``. Integers in 64 bits.
 
-    ``exclusive`` leaves each element out of its own product, ``reverse`` starts at the end.
+    Args:
+        x: any shape but 0-d.
+        axis: the axis to run along; 0 by default.
+        exclusive: whether an element is left out of its own result.
+        reverse: whether it starts at the end.
+
+    Gradient:
+        The sum of the products without the element, right where factors are 0.
+
+    Examples:
+        >>> F.cumprod(np.array([1.0, 2.0, 3.0])).d
+        array([1., 2., 6.])
+
+    Elsewhere:
+        - nnabla: `cumprod`
+        - PyTorch: `torch.cumprod`
+        - ONNX: none, `Exp` of `CumSum` of `Log` where all are positive
     """
     return _call_scan(cumprod_operator, x, axis, exclusive, reverse)
 
@@ -261,8 +293,23 @@ prod_operator.multiply_adds(cost)
 
 
 def prod(x: Operand, axis: Axes = None, keepdims: bool = False) -> Variable:
-    """Product over ``axis``: one, several, or ``None`` for all. Integers multiply in 64 bits.
+    """Multiply over axes. Integers in 64 bits.
 
-    The gradient is right where factors are 0.
+    Args:
+        x: any shape.
+        axis: one axis or several; ``None`` for all.
+        keepdims: whether reduced axes stay, of length 1.
+
+    Gradient:
+        The product of the others, right where factors are 0.
+
+    Examples:
+        >>> F.prod(np.array([[1.0, 2.0], [3.0, 4.0]]), axis=1).d
+        array([ 2., 12.])
+
+    Elsewhere:
+        - nnabla: `prod`
+        - PyTorch: `torch.prod`
+        - ONNX: `ReduceProd`
     """
     return call_reduction(prod_operator, x, axis, keepdims)

@@ -50,9 +50,26 @@ def searchsorted_samples(rng: np.random.Generator) -> Iterator[Sample]:
 
 
 def searchsorted(sorted_sequence: Operand, values: Operand, right: bool | None = None) -> Variable:
-    """Return where values belong in sequences sorted along the last axis, as ``int64``.
+    """Find where values belong in sequences sorted along the last axis, as ``int64``.
 
-    ``right`` gives the place after equal elements, otherwise it is the one before. Leading axes of
-    both must be equal. No gradient flows through it.
+    Args:
+        sorted_sequence: (..., length), in ascending order.
+        values: (..., number); the same leading axes.
+        right: whether the place after equal elements is given, or that before.
+
+    Raises:
+        ShapeError: the leading axes differ.
+
+    Gradient:
+        None: places have no slope.
+
+    Examples:
+        >>> F.searchsorted(np.array([1.0, 3.0, 3.0, 5.0]), np.array([3.0, 9.0])).d
+        array([1, 4])
+
+    Elsewhere:
+        - nnabla: `searchsorted`
+        - PyTorch: `torch.searchsorted`
+        - ONNX: none, `ReduceSum` of `Less`
     """
     return searchsorted_operator(sorted_sequence, values, right=bool(right))

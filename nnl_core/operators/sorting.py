@@ -63,10 +63,26 @@ def sort(
     with_index: bool = False,
     only_index: bool = False,
 ) -> Variable | tuple[Variable, Variable]:
-    """Sort along an axis, upwards or in ``reverse``; equal elements stay in their order.
+    """Sort along an axis; equal elements stay in their order, NaN counts as larger than all numbers.
 
-    ``with_index`` returns also where each element was, ``only_index`` that alone. NaN counts as
-    larger than all numbers.
+    Args:
+        x: any shape but 0-d.
+        axis: the axis.
+        reverse: whether the largest comes first.
+        with_index: return also where each element was.
+        only_index: return that alone.
+
+    Gradient:
+        ``dy``, put back to where each element was.
+
+    Examples:
+        >>> F.sort(np.array([3.0, 1.0, 2.0])).d
+        array([1., 2., 3.])
+
+    Elsewhere:
+        - nnabla: `sort`, whose gradient is wrong
+        - PyTorch: `torch.sort`
+        - ONNX: `TopK` of all elements
     """
     y, index = sort_operator(x, axis=int(axis), reverse=bool(reverse))
     return index if only_index else (y, index) if with_index else y
@@ -110,18 +126,30 @@ def top_k_data(
     largest: bool = True,
     with_index: bool = False,
 ) -> Variable | tuple[Variable, Variable]:
-    """Keep the ``k`` largest (or smallest) elements of each sample, which has the axes from
-    ``base_axis`` on.
+    """Keep the ``k`` largest (or smallest) elements of each sample.
 
-    Parameters
-    ----------
-    abs
-        rank by magnitude
-    reduce
-        return the ``k`` elements, by rank; else all, with zeros in place of the others, and the
-        gradient passes as if nothing had been set to zero
-    with_index
-        return also the positions in the flat sample; without ``reduce``, -1 for the others
+    Args:
+        x: any shape; a sample has the axes from ``base_axis`` on.
+        k: how many.
+        abs: whether they are ranked by magnitude.
+        reduce: whether the ``k`` elements are returned, by rank; else all, with zeros in place of
+            the others.
+        base_axis: the first axis of a sample.
+        largest: whether the largest are kept, or the smallest.
+        with_index: return also the positions in the flat sample; without ``reduce``, -1 for the
+            others.
+
+    Gradient:
+        To the elements kept; without ``reduce``, as if nothing had been set to 0: a surrogate.
+
+    Examples:
+        >>> F.top_k_data(np.array([[1.0, 4.0, 3.0]]), 2).d
+        array([[4., 3.]])
+
+    Elsewhere:
+        - nnabla: `top_k_data`
+        - PyTorch: `torch.topk`, along one axis
+        - ONNX: `TopK`, along one axis
     """
     variable = to_variable(x)
     base = normalize_axis(base_axis, variable.ndim)
@@ -168,9 +196,27 @@ def top_k_grad_samples(rng: np.random.Generator) -> Iterator[Sample]:
 
 
 def top_k_grad(x: Operand, k: int, abs: bool = False, base_axis: int = 1) -> Variable:
-    """Return ``x``; of its gradient, only the ``k`` largest elements of each sample pass.
+    """Return ``x``, and let only the ``k`` largest elements of each sample of its gradient pass.
 
-    ``abs`` ranks by magnitude; a sample has the axes from ``base_axis`` on.
+    Args:
+        x: any shape; a sample has the axes from ``base_axis`` on.
+        k: how many.
+        abs: whether they are ranked by magnitude.
+        base_axis: the first axis of a sample.
+
+    Gradient:
+        The ``k`` largest of ``dy``, 0 for the others: a surrogate.
+
+    Examples:
+        >>> x = Variable.from_numpy_array(np.zeros((1, 3)), need_grad=True)
+        >>> F.top_k_grad(x, 1).backward(np.array([[1.0, 4.0, 3.0]]))
+        >>> x.g
+        array([[0., 4., 0.]])
+
+    Elsewhere:
+        - nnabla: `top_k_grad`
+        - PyTorch: none, a hook on x
+        - ONNX: none, training alone
     """
     return top_k_grad_operator(x, k=int(k), abs=bool(abs), base_axis=int(base_axis))
 

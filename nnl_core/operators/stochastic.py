@@ -61,8 +61,23 @@ def random_key_samples(rng: np.random.Generator) -> Iterator[Sample]:
 def random_key(seed: int = -1) -> Variable:
     """Return the key of a new random node: an input that is another one at each run.
 
-    ``seed`` is that of the global sequence if -1. All that draw in one run share one step of
-    `nnl_core.random.counter`. Whoever writes an operator that draws takes a key as an input.
+    All that draw in one run share one step of `nnl.random.counter`. Whoever writes an operator that
+    draws takes a key as an input.
+
+    Args:
+        seed: that of the node; -1 for the global sequence.
+
+    Gradient:
+        None: nothing goes in.
+
+    Examples:
+        >>> F.random_key().dtype
+        dtype('uint64')
+
+    Elsewhere:
+        - nnabla: none, its functions draw from hidden generators
+        - PyTorch: `torch.Generator`
+        - ONNX: none, its operators have a seed
     """
     if seed is not None and seed < -1:
         raise OperatorError(f"seed {seed} must be at least 0, or -1 for the global sequence")
@@ -152,19 +167,78 @@ _complete(rand_gamma_operator, DEFAULT_DTYPE, k=2.0, theta=3.0)
 
 
 def rand(low: float = 0, high: float = 1, shape: Sequence[int] = (), seed: int = -1) -> Variable:
-    """Draw numbers uniform in [low, high) at each run."""
+    """Draw ``float32`` numbers uniform in [low, high) at each run.
+
+    Args:
+        low: the least.
+        high: what none reaches.
+        shape: the lengths of the axes.
+        seed: a seed of its own; -1 for the global sequence (`nnl.seed`).
+
+    Gradient:
+        None: nothing goes in.
+
+    Examples:
+        >>> y = F.rand(2, 3, shape=(100,))
+        >>> bool(y.d.min() >= 2), bool(y.d.max() < 3)
+        (True, True)
+
+    Elsewhere:
+        - nnabla: `rand`
+        - PyTorch: `torch.rand`, of [0, 1)
+        - ONNX: `RandomUniform`
+    """
     _require("rand", low <= high, f"low {low} must not exceed high {high}")
     return _draw(rand_operator, shape, seed, low=float(low), high=float(high))
 
 
 def randn(mu: float = 0, sigma: float = 1, shape: Sequence[int] = (), seed: int = -1) -> Variable:
-    """Draw normal numbers of mean ``mu`` and standard deviation ``sigma`` at each run."""
+    """Draw ``float32`` normal numbers at each run.
+
+    Args:
+        mu: their mean.
+        sigma: their standard deviation.
+        shape: the lengths of the axes.
+        seed: a seed of its own; -1 for the global sequence (`nnl.seed`).
+
+    Gradient:
+        None: nothing goes in.
+
+    Examples:
+        >>> y = F.randn(10, 0.1, shape=(1000,))
+        >>> round(float(y.d.mean()))
+        10
+
+    Elsewhere:
+        - nnabla: `randn`
+        - PyTorch: `torch.normal`
+        - ONNX: `RandomNormal`
+    """
     _require("randn", sigma >= 0, f"sigma {sigma} must not be negative")
     return _draw(randn_operator, shape, seed, mu=float(mu), sigma=float(sigma))
 
 
 def randint(low: int = 0, high: int = 1, shape: Sequence[int] = (), seed: int = -1) -> Variable:
-    """Draw integers (int32) uniform in [low, high) at each run."""
+    """Draw ``int32`` numbers uniform in [low, high) at each run.
+
+    Args:
+        low: the least.
+        high: what none reaches.
+        shape: the lengths of the axes.
+        seed: a seed of its own; -1 for the global sequence (`nnl.seed`).
+
+    Gradient:
+        None: nothing goes in.
+
+    Examples:
+        >>> sorted(set(F.randint(0, 3, shape=(100,)).d.tolist()))
+        [0, 1, 2]
+
+    Elsewhere:
+        - nnabla: `randint`
+        - PyTorch: `torch.randint`
+        - ONNX: none, `RandomUniform` and `Floor`
+    """
     _require("randint", low < high, f"low {low} must be less than high {high}")
     _require("randint", -(2**31) <= low and high <= 2**31, "the bounds must fit 32 bits")
     return _draw(randint_operator, shape, seed, low=int(low), high=int(high))
@@ -173,7 +247,26 @@ def randint(low: int = 0, high: int = 1, shape: Sequence[int] = (), seed: int = 
 def rand_binomial(
     n: int = 1, p: float = 0.5, shape: Sequence[int] = (), seed: int = -1
 ) -> Variable:
-    """Draw numbers of successes, as floats, in ``n`` trials of probability ``p`` at each run."""
+    """Draw numbers of successes, as ``float32``, at each run.
+
+    Args:
+        n: how many trials.
+        p: the probability of success in each.
+        shape: the lengths of the axes.
+        seed: a seed of its own; -1 for the global sequence (`nnl.seed`).
+
+    Gradient:
+        None: nothing goes in.
+
+    Examples:
+        >>> sorted(set(F.rand_binomial(2, 0.5, shape=(100,)).d.tolist()))
+        [0.0, 1.0, 2.0]
+
+    Elsewhere:
+        - nnabla: `rand_binomial`
+        - PyTorch: `torch.binomial`
+        - ONNX: `Bernoulli`, of one trial
+    """
     _require("rand_binomial", n >= 0, f"n {n} must not be negative")
     _require("rand_binomial", 0 <= p <= 1, f"p {p} must be in [0, 1]")
     return _draw(rand_binomial_operator, shape, seed, n=int(n), p=float(p))
@@ -182,7 +275,27 @@ def rand_binomial(
 def rand_beta(
     alpha: float = 0.5, beta: float = 0.5, shape: Sequence[int] = (), seed: int = -1
 ) -> Variable:
-    """Draw numbers from the beta distribution at each run."""
+    """Draw ``float32`` numbers from the beta distribution at each run.
+
+    Args:
+        alpha: its first parameter.
+        beta: its second parameter.
+        shape: the lengths of the axes.
+        seed: a seed of its own; -1 for the global sequence (`nnl.seed`).
+
+    Gradient:
+        None: nothing goes in.
+
+    Examples:
+        >>> y = F.rand_beta(2, 2, shape=(100,))
+        >>> bool(y.d.min() > 0), bool(y.d.max() < 1)
+        (True, True)
+
+    Elsewhere:
+        - nnabla: `rand_beta`
+        - PyTorch: `torch.distributions.Beta`
+        - ONNX: none, there is no such operator
+    """
     _require("rand_beta", alpha > 0 and beta > 0, f"alpha {alpha} and beta {beta} must be positive")
     return _draw(rand_beta_operator, shape, seed, alpha=float(alpha), beta=float(beta))
 
@@ -190,7 +303,26 @@ def rand_beta(
 def rand_gamma(
     k: float = 0.5, theta: float = 1, shape: Sequence[int] = (), seed: int = -1
 ) -> Variable:
-    """Draw numbers from the gamma distribution of shape ``k`` and scale ``theta`` at each run."""
+    """Draw ``float32`` numbers from the gamma distribution at each run.
+
+    Args:
+        k: its shape.
+        theta: its scale; the mean is ``k theta``.
+        shape: the lengths of the axes.
+        seed: a seed of its own; -1 for the global sequence (`nnl.seed`).
+
+    Gradient:
+        None: nothing goes in.
+
+    Examples:
+        >>> bool(F.rand_gamma(2, 2, shape=(100,)).d.min() > 0)
+        True
+
+    Elsewhere:
+        - nnabla: `rand_gamma`
+        - PyTorch: `torch.distributions.Gamma`, whose rate is one over the scale
+        - ONNX: none, there is no such operator
+    """
     _require("rand_gamma", k > 0 and theta > 0, f"k {k} and theta {theta} must be positive")
     return _draw(rand_gamma_operator, shape, seed, k=float(k), theta=float(theta))
 
@@ -249,7 +381,29 @@ def dropout(
 ) -> Variable | tuple[Variable, Variable]:
     """Set elements to 0 with probability ``p`` at each run, and divide the others by ``1 - p``.
 
-    ``output_mask`` returns also what is 1 where an element stays, and 0 elsewhere.
+    Srivastava et al., 2014, scaled while training.
+
+    Args:
+        x: any shape, floating.
+        p: the probability, below 1.
+        seed: a seed of its own; -1 for the global sequence (`nnl.seed`).
+        output_mask: return also what is 1 where an element stays, and 0 elsewhere.
+
+    Raises:
+        OperatorError: ``p`` is not in [0, 1).
+
+    Gradient:
+        ``dy / (1 - p)`` where an element stays, else 0.
+
+    Examples:
+        >>> y = F.dropout(np.ones(1000), p=0.5)
+        >>> sorted(set(y.d.tolist()))
+        [0.0, 2.0]
+
+    Elsewhere:
+        - nnabla: `dropout`
+        - PyTorch: `torch.nn.functional.dropout`
+        - ONNX: `Dropout`
     """
     _require("dropout", 0 <= p < 1, f"p {p} must be in [0, 1)")
     y, mask = dropout_operator(x, random_key(seed), p=float(p))

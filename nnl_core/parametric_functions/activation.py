@@ -17,9 +17,30 @@ def prelu(
     slope_init: Initial | None = None,
     name: str | None = None,
 ) -> Variable:
-    """Apply ``max(0, x) + slope min(0, x)`` with a trainable slope, at first 0.25.
+    """Apply a relu with a trainable slope for what is negative, at first 0.25.
 
     Parameter ``prelu/slope``: 0-d where ``shared``, else one for each index of ``base_axis``.
+
+    Args:
+        inp: any shape.
+        base_axis: the axis that slopes belong to.
+        shared: whether there is one slope for all, or one for each index of ``base_axis``.
+        fix_parameters: whether the parameters are left out of training.
+        slope_init: an initializer or an array.
+        name: a scope for the parameters; ``None`` for the current one.
+
+    Gradient:
+        That of `F.prelu`, for the input and the parameters.
+
+    Examples:
+        >>> x = Variable.from_numpy_array(np.array([[-2.0, 1.0]], np.float32))
+        >>> PF.prelu(x).d
+        array([[-0.5,  1. ]], dtype=float32)
+
+    Elsewhere:
+        - nnabla: `prelu`
+        - PyTorch: `torch.nn.PReLU`
+        - ONNX: `PRelu`
     """
     shape = () if shared else (inp.shape[base_axis],)
     if slope_init is None:

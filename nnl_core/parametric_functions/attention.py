@@ -34,13 +34,43 @@ def multi_head_attention(
     param_init: Mapping[str, Initial] | None = None,
     name: str | None = None,
 ) -> tuple[Variable, Variable]:
-    """Attend from ``query`` (targets, batch, features) to ``key`` and ``value`` (sources, ...).
+    """Attend from each query to all keys, in several subspaces at once.
 
     Returns the output (targets, batch, out_dim) and the weights (batch * num_heads, targets,
-    sources). Dimensions that are not given are those of the query (for keys) and of the value.
-    Parameters ``multi_head_attention/q_weight, k_weight, v_weight, out_weight``, the biases
-    ``q_bias`` and so on, and with ``add_attn_bias`` ``attn_bias_k`` and ``attn_bias_v``;
-    ``param_init`` initialises them by these names.
+    sources). Parameters ``multi_head_attention/q_weight, k_weight, v_weight, out_weight``, the
+    biases ``q_bias`` and so on, and with ``add_attn_bias`` ``attn_bias_k`` and ``attn_bias_v``.
+
+    Args:
+        query: (targets, batch, features).
+        key: (sources, batch, features).
+        value: (sources, batch, features).
+        num_heads: how many subspaces.
+        dropout: share of the weights that is dropped at each run.
+        k_embed_dim: length of projected queries and keys; by default the query's features.
+        v_embed_dim: length of projected values; by default the value's features.
+        out_dim: features of the output; by default the value's.
+        rng: where the initial values come from; by default that of the library.
+        with_bias: whether the projections have biases.
+        add_attn_bias: whether there is one more key and value, for all, that is learned.
+        additive_mask: (targets, sources): added to the scores.
+        key_padding_mask: (batch, sources): a key is ignored where this is not 0.
+        fix_parameters: whether the parameters are left out of training.
+        param_init: initializers or arrays by the names of the parameters.
+        name: a scope for the parameters; ``None`` for the current one.
+
+    Gradient:
+        That of `F.multi_head_attention`, for the input and the parameters.
+
+    Examples:
+        >>> x = Variable((5, 2, 8))
+        >>> y, weights = PF.multi_head_attention(x, x, x, num_heads=4)
+        >>> y.shape, weights.shape
+        ((5, 2, 8), (8, 5, 5))
+
+    Elsewhere:
+        - nnabla: `multi_head_attention`
+        - PyTorch: `torch.nn.MultiheadAttention`
+        - ONNX: none, `Attention` and `MatMul`
     """
     k_size = query.shape[2] if k_embed_dim is None else k_embed_dim
     v_size = value.shape[2] if v_embed_dim is None else v_embed_dim

@@ -31,10 +31,41 @@ def convolution(
     apply_b: Applied | None = None,
     name: str | None = None,
 ) -> Variable:
-    """Convolve to ``outmaps`` channels; arguments as those of ``F.convolution``.
+    """Convolve to ``outmaps`` channels.
 
     Parameters ``conv/W`` of shape (outmaps, channels / group, *kernel), with the channels last
     under ``channel_last``, and ``conv/b`` of shape (outmaps,).
+
+    Args:
+        inp: (*batch, channels, *spatial), or the channels last with ``channel_last``.
+        outmaps: how many output channels.
+        kernel: shape of the window.
+        pad: zeros at both ends of each spatial axis; one number per axis.
+        stride: steps of the window; one per axis.
+        dilation: steps between the places that a window reads; one per axis.
+        group: number of groups that channels and maps are divided into.
+        channel_last: where the channels are.
+        w_init: an initializer or an array; by default uniform (Glorot and Bengio, 2010).
+        b_init: an initializer or an array; by default 0.
+        base_axis: number of batch axes.
+        fix_parameters: whether the parameters are left out of training.
+        rng: where the initial values come from; by default that of the library.
+        with_bias: whether there is a bias.
+        apply_w: a function of the weight, whose result is used in its place.
+        apply_b: the same of the bias.
+        name: a scope for the parameters; ``None`` for the current one.
+
+    Gradient:
+        That of `F.convolution`, for the input and the parameters.
+
+    Examples:
+        >>> PF.convolution(Variable((8, 3, 32, 32)), 16, (3, 3), pad=(1, 1)).shape
+        (8, 16, 32, 32)
+
+    Elsewhere:
+        - nnabla: `convolution`
+        - PyTorch: `torch.nn.Conv2d`
+        - ONNX: `Conv`
     """
     kernel = window_shape(kernel)
     channels = inp.shape[-1 if channel_last else base_axis]
@@ -67,6 +98,33 @@ def depthwise_convolution(
 
     Parameters ``depthwise_conv/W`` of shape (channels x multiplier, *kernel) and
     ``depthwise_conv/b`` of shape (channels x multiplier,).
+
+    Args:
+        inp: (*batch, channels, *spatial).
+        kernel: shape of the window.
+        pad: zeros at both ends of each spatial axis; one number per axis.
+        stride: steps of the window; one per axis.
+        dilation: steps between the places that a window reads; one per axis.
+        multiplier: output channels of each channel.
+        w_init: an initializer or an array; by default uniform (Glorot and Bengio, 2010).
+        b_init: an initializer or an array; by default 0.
+        base_axis: number of batch axes.
+        fix_parameters: whether the parameters are left out of training.
+        rng: where the initial values come from; by default that of the library.
+        with_bias: whether there is a bias.
+        name: a scope for the parameters; ``None`` for the current one.
+
+    Gradient:
+        That of `F.depthwise_convolution`, for the input and the parameters.
+
+    Examples:
+        >>> PF.depthwise_convolution(Variable((8, 3, 32, 32)), (3, 3), multiplier=2).shape
+        (8, 6, 30, 30)
+
+    Elsewhere:
+        - nnabla: `depthwise_convolution`
+        - PyTorch: `torch.nn.Conv2d` with `groups=channels`
+        - ONNX: `Conv` with `group=channels`
     """
     kernel = window_shape(kernel)
     channels = inp.shape[base_axis]
@@ -98,10 +156,42 @@ def deconvolution(
     apply_b: Applied | None = None,
     name: str | None = None,
 ) -> Variable:
-    """Apply a transposed convolution; arguments as those of ``F.deconvolution``.
+    """Apply a transposed convolution to ``outmaps`` channels.
 
-    Parameters ``deconv/W`` of shape (channels, outmaps / group, *kernel), with the output
-    channels last under ``channel_last``, and ``deconv/b`` of shape (outmaps,).
+    Parameters ``deconv/W`` of shape (channels, outmaps / group, *kernel), with the output channels
+    last under ``channel_last``, and ``deconv/b`` of shape (outmaps,).
+
+    Args:
+        inp: (*batch, channels, *spatial), or the channels last with ``channel_last``.
+        outmaps: how many output channels.
+        kernel: shape of the window.
+        pad: what is taken off at both ends of each spatial axis; one number per axis.
+        stride: steps of the window; one per axis.
+        dilation: steps between the places that a window reads; one per axis.
+        group: number of groups that channels and maps are divided into.
+        channel_last: where the channels are.
+        output_padding: lengthens each axis at its end; one number per axis.
+        w_init: an initializer or an array; by default uniform (Glorot and Bengio, 2010).
+        b_init: an initializer or an array; by default 0.
+        base_axis: number of batch axes.
+        fix_parameters: whether the parameters are left out of training.
+        rng: where the initial values come from; by default that of the library.
+        with_bias: whether there is a bias.
+        apply_w: a function of the weight, whose result is used in its place.
+        apply_b: the same of the bias.
+        name: a scope for the parameters; ``None`` for the current one.
+
+    Gradient:
+        That of `F.deconvolution`, for the input and the parameters.
+
+    Examples:
+        >>> PF.deconvolution(Variable((8, 3, 16, 16)), 4, (2, 2), stride=(2, 2)).shape
+        (8, 4, 32, 32)
+
+    Elsewhere:
+        - nnabla: `deconvolution`
+        - PyTorch: `torch.nn.ConvTranspose2d`
+        - ONNX: `ConvTranspose`
     """
     kernel = window_shape(kernel)
     channels = inp.shape[-1 if channel_last else base_axis]
@@ -143,6 +233,33 @@ def depthwise_deconvolution(
 
     Parameters ``depthwise_deconv/W`` of shape (channels, *kernel) and ``depthwise_deconv/b`` of
     shape (channels / divisor,).
+
+    Args:
+        inp: (*batch, channels, *spatial).
+        kernel: shape of the window.
+        pad: what is taken off at both ends of each spatial axis; one number per axis.
+        stride: steps of the window; one per axis.
+        dilation: steps between the places that a window reads; one per axis.
+        divisor: channels of each output channel.
+        w_init: an initializer or an array; by default uniform (Glorot and Bengio, 2010).
+        b_init: an initializer or an array; by default 0.
+        base_axis: number of batch axes.
+        fix_parameters: whether the parameters are left out of training.
+        rng: where the initial values come from; by default that of the library.
+        with_bias: whether there is a bias.
+        name: a scope for the parameters; ``None`` for the current one.
+
+    Gradient:
+        That of `F.depthwise_deconvolution`, for the input and the parameters.
+
+    Examples:
+        >>> PF.depthwise_deconvolution(Variable((8, 4, 8, 8)), (3, 3), divisor=2).shape
+        (8, 2, 10, 10)
+
+    Elsewhere:
+        - nnabla: `depthwise_deconvolution`
+        - PyTorch: `torch.nn.ConvTranspose2d` with `groups=channels`
+        - ONNX: `ConvTranspose` with `group=channels`
     """
     kernel = window_shape(kernel)
     channels = inp.shape[base_axis]

@@ -25,9 +25,36 @@ def affine(
     apply_b: Applied | None = None,
     name: str | None = None,
 ) -> Variable:
-    """Apply a fully connected layer: all axes from ``base_axis`` on to ``n_outmaps`` outputs.
+    """Apply a fully connected layer.
 
     Parameters ``affine/W`` of shape (inputs, *outputs) and ``affine/b`` of shape (*outputs).
+
+    Args:
+        inp: (*batch, *inputs).
+        n_outmaps: how many outputs, or their shape.
+        base_axis: first axis that is not a batch axis.
+        w_init: an initializer or an array; by default uniform (Glorot and Bengio, 2010).
+        b_init: an initializer or an array; by default 0.
+        fix_parameters: whether the parameters are left out of training.
+        rng: where the initial values come from; by default that of the library.
+        with_bias: whether there is a bias.
+        apply_w: a function of the weight, whose result is used in its place.
+        apply_b: the same of the bias.
+        name: a scope for the parameters; ``None`` for the current one.
+
+    Gradient:
+        That of `F.affine`, for the input and the parameters.
+
+    Examples:
+        >>> PF.affine(Variable((8, 784)), 10).shape
+        (8, 10)
+        >>> {name: value.shape for name, value in nnl.get_parameters().items()}
+        {'affine/W': (784, 10), 'affine/b': (10,)}
+
+    Elsewhere:
+        - nnabla: `affine`
+        - PyTorch: `torch.nn.Linear`, whose weight is transposed
+        - ONNX: `Gemm`
     """
     outputs = (n_outmaps,) if isinstance(n_outmaps, int) else tuple(n_outmaps)
     inputs = math.prod(inp.shape[base_axis:])
@@ -47,9 +74,30 @@ def embed(
     apply_w: Applied | None = None,
     name: str | None = None,
 ) -> Variable:
-    """Look up a row of ``n_features`` for each index, which is below ``n_inputs``.
+    """Look up a row for each index.
 
-    Parameter ``embed/W`` of shape (n_inputs, n_features), by default uniform with variance 1.
+    Parameter ``embed/W`` of shape (n_inputs, n_features).
+
+    Args:
+        inp: indices below ``n_inputs``.
+        n_inputs: how many rows.
+        n_features: the length of a row.
+        initializer: an initializer or an array; by default uniform with variance 1.
+        fix_parameters: whether the parameters are left out of training.
+        apply_w: a function of the table, whose result is used in its place.
+        name: a scope for the parameters; ``None`` for the current one.
+
+    Gradient:
+        That of `F.embed`, for the input and the parameters.
+
+    Examples:
+        >>> PF.embed(Variable.from_numpy_array(np.array([[3, 1]])), 5, 16).shape
+        (1, 2, 16)
+
+    Elsewhere:
+        - nnabla: `embed`
+        - PyTorch: `torch.nn.Embedding`
+        - ONNX: `Gather`
     """
     if initializer is None:
         initializer = UniformInitializer((-math.sqrt(3), math.sqrt(3)))

@@ -29,11 +29,37 @@ def batch_normalization(
     no_bias: bool = False,
     name: str | None = None,
 ) -> Outputs:
-    """Normalise over all axes but ``axes``; arguments as those of ``F.batch_normalization``.
+    """Normalise over all axes but ``axes``, by the statistics of the batch or by running ones.
 
     Parameters ``bn/beta``, ``bn/gamma`` and the running statistics ``bn/mean``, ``bn/var``, whose
-    shape is the input's with 1 for each axis not in ``axes``. ``param_init`` initialises them by
-    these names.
+    shape is the input's with 1 for each axis not in ``axes``.
+
+    Args:
+        inp: any shape with these axes.
+        axes: the axes that keep statistics of their own.
+        decay_rate: share of the old running statistics.
+        eps: what is added to the variance.
+        batch_stat: whether to use the statistics of the batch, or the running ones.
+        output_stat: whether mean and variance of the batch are returned, too.
+        fix_parameters: whether the parameters are left out of training.
+        param_init: initializers or arrays by the names of the parameters.
+        no_scale: whether there is no ``gamma``.
+        no_bias: whether there is no ``beta``.
+        name: a scope for the parameters; ``None`` for the current one.
+
+    Gradient:
+        That of `F.batch_normalization`, for the input and the parameters.
+
+    Examples:
+        >>> PF.batch_normalization(Variable((8, 3, 32, 32))).shape
+        (8, 3, 32, 32)
+        >>> sorted(nnl.get_parameters(grad_only=False))
+        ['bn/beta', 'bn/gamma', 'bn/mean', 'bn/var']
+
+    Elsewhere:
+        - nnabla: `batch_normalization`
+        - PyTorch: `torch.nn.BatchNorm2d`
+        - ONNX: `BatchNormalization`
     """
     with layer_scope("bn", name):
         beta, gamma, mean, var = _batch_parameters(
@@ -88,7 +114,37 @@ def fused_batch_normalization(
     no_bias: bool = False,
     name: str | None = None,
 ) -> Outputs:
-    """Normalise as `batch_normalization`, add ``z``, and apply the nonlinearity."""
+    """Normalise as `batch_normalization`, add ``z``, and apply the nonlinearity.
+
+    The parameters of `batch_normalization`.
+
+    Args:
+        inp: any shape with these axes.
+        z: what is added; or ``None``.
+        axes: as of `batch_normalization`.
+        decay_rate: as of `batch_normalization`.
+        eps: as of `batch_normalization`.
+        batch_stat: as of `batch_normalization`.
+        nonlinearity: ``"relu"``.
+        output_stat: as of `batch_normalization`.
+        fix_parameters: whether the parameters are left out of training.
+        param_init: initializers or arrays by the names of the parameters.
+        no_scale: whether there is no ``gamma``.
+        no_bias: whether there is no ``beta``.
+        name: a scope for the parameters; ``None`` for the current one.
+
+    Gradient:
+        That of `F.fused_batch_normalization`, for the input and the parameters.
+
+    Examples:
+        >>> PF.fused_batch_normalization(Variable((8, 3, 32, 32))).shape
+        (8, 3, 32, 32)
+
+    Elsewhere:
+        - nnabla: `fused_batch_normalization`
+        - PyTorch: none, `torch.nn.BatchNorm2d`, a sum and `torch.nn.ReLU`
+        - ONNX: none, `BatchNormalization`, `Add` and `Relu`
+    """
     with layer_scope("bn", name):
         beta, gamma, mean, var = _batch_parameters(
             inp, axes, fix_parameters, param_init, no_scale, no_bias
@@ -120,9 +176,32 @@ def layer_normalization(
     no_bias: bool = False,
     name: str | None = None,
 ) -> Outputs:
-    """Normalise over all axes but ``batch_axis``, with a scale and bias for each element.
+    """Normalise each example over all its axes, with a gain and a shift for each element.
 
     Parameters ``layer_normalization/beta`` and ``gamma``: the input's shape, 1 for batch axes.
+
+    Args:
+        inp: any shape.
+        batch_axis: the axes that are not normalised over: one or several.
+        eps: what is added to the variance.
+        output_stat: whether mean and variance are returned, too.
+        fix_parameters: whether the parameters are left out of training.
+        param_init: initializers or arrays by the names of the parameters.
+        no_scale: whether there is no ``gamma``.
+        no_bias: whether there is no ``beta``.
+        name: a scope for the parameters; ``None`` for the current one.
+
+    Gradient:
+        That of `F.layer_normalization`, for the input and the parameters.
+
+    Examples:
+        >>> PF.layer_normalization(Variable((8, 16))).shape
+        (8, 16)
+
+    Elsewhere:
+        - nnabla: `layer_normalization`
+        - PyTorch: `torch.nn.LayerNorm`
+        - ONNX: `LayerNormalization`
     """
     shape = list(inp.shape)
     for axis in _as_tuple(batch_axis):
@@ -146,9 +225,33 @@ def instance_normalization(
     no_bias: bool = False,
     name: str | None = None,
 ) -> Outputs:
-    """Normalise each channel of each element of the batch.
+    """Normalise each channel of each example.
 
     Parameters ``instance_normalization/beta`` and ``gamma``: 1 for every axis but the channels'.
+
+    Args:
+        inp: any shape with these axes.
+        channel_axis: the axis of the channels.
+        batch_axis: one axis or several, of the examples.
+        eps: what is added to the variance.
+        output_stat: whether mean and variance are returned, too.
+        fix_parameters: whether the parameters are left out of training.
+        param_init: initializers or arrays by the names of the parameters.
+        no_scale: whether there is no ``gamma``.
+        no_bias: whether there is no ``beta``.
+        name: a scope for the parameters; ``None`` for the current one.
+
+    Gradient:
+        That of `F.instance_normalization`, for the input and the parameters.
+
+    Examples:
+        >>> PF.instance_normalization(Variable((8, 4, 5, 5))).shape
+        (8, 4, 5, 5)
+
+    Elsewhere:
+        - nnabla: `instance_normalization`
+        - PyTorch: `torch.nn.InstanceNorm2d`
+        - ONNX: `InstanceNormalization`
     """
     with layer_scope("instance_normalization", name):
         shape = _only(inp.shape, (channel_axis,))
@@ -177,9 +280,34 @@ def group_normalization(
     no_bias: bool = False,
     name: str | None = None,
 ) -> Outputs:
-    """Normalise each of ``num_groups`` groups of channels of each element of the batch.
+    """Normalise each group of neighbouring channels of each example.
 
     Parameters ``group_normalization/beta`` and ``gamma``: 1 for every axis but the channels'.
+
+    Args:
+        inp: any shape with these axes.
+        num_groups: how many groups divide the channels.
+        channel_axis: the axis of the channels.
+        batch_axis: one axis or several, of the examples.
+        eps: what is added to the variance.
+        output_stat: whether mean and variance are returned, too.
+        fix_parameters: whether the parameters are left out of training.
+        param_init: initializers or arrays by the names of the parameters.
+        no_scale: whether there is no ``gamma``.
+        no_bias: whether there is no ``beta``.
+        name: a scope for the parameters; ``None`` for the current one.
+
+    Gradient:
+        That of `F.group_normalization`, for the input and the parameters.
+
+    Examples:
+        >>> PF.group_normalization(Variable((8, 4, 5, 5)), num_groups=2).shape
+        (8, 4, 5, 5)
+
+    Elsewhere:
+        - nnabla: `group_normalization`
+        - PyTorch: `torch.nn.GroupNorm`
+        - ONNX: `GroupNormalization`
     """
     with layer_scope("group_normalization", name):
         shape = _only(inp.shape, (channel_axis,))

@@ -19,24 +19,6 @@ LIBRARIES = {"nnabla", "PyTorch", "ONNX"}
 NAMES = {"np": np, "nnl": nnl, "F": F, "PF": PF, "S": nnl.S, "Variable": nnl.Variable}
 """What an example need not import."""
 
-NOT_YET: set[str] = {
-    "nnl_core.operators.attention",
-    "nnl_core.operators.cross_entropy",
-    "nnl_core.operators.loss",
-    "nnl_core.operators.normalization",
-    "nnl_core.operators.norms",
-    "nnl_core.operators.scan",
-    "nnl_core.operators.searching",
-    "nnl_core.operators.sorting",
-    "nnl_core.operators.stochastic",
-    "nnl_core.parametric_functions.activation",
-    "nnl_core.parametric_functions.attention",
-    "nnl_core.parametric_functions.convolution",
-    "nnl_core.parametric_functions.linear",
-    "nnl_core.parametric_functions.normalization",
-}
-"""Modules whose functions have no pages yet."""
-
 
 def home(function: Callable[..., Any]) -> str:
     """The module that defines a function or an operator."""
@@ -46,11 +28,7 @@ def home(function: Callable[..., Any]) -> str:
 def public(namespace: Any) -> dict[str, Callable[..., Any]]:
     """The functions of ``F`` or ``PF`` that have to have pages."""
     found = {name: getattr(namespace, name) for name in vars(namespace) if name[0] != "_"}
-    return {
-        name: function
-        for name, function in sorted(found.items())
-        if callable(function) and home(function) not in NOT_YET
-    }
+    return {name: function for name, function in sorted(found.items()) if callable(function)}
 
 
 FUNCTIONS = [
