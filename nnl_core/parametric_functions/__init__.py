@@ -10,7 +10,13 @@ from nnl_core.parametric_functions.convolution import (
     depthwise_convolution,
     depthwise_deconvolution,
 )
+from nnl_core.parametric_functions.deformable import deformable_convolution
 from nnl_core.parametric_functions.linear import affine, embed
+from nnl_core.parametric_functions.low_rank import (
+    cpd3_convolution,
+    svd_affine,
+    svd_convolution,
+)
 from nnl_core.parametric_functions.normalization import (
     batch_normalization,
     fused_batch_normalization,
@@ -47,7 +53,9 @@ __all__ = [
     "binary_weight_affine",
     "binary_weight_convolution",
     "convolution",
+    "cpd3_convolution",
     "deconvolution",
+    "deformable_convolution",
     "depthwise_convolution",
     "depthwise_deconvolution",
     "embed",
@@ -68,5 +76,7 @@ __all__ = [
     "prelu",
     "pruned_affine",
     "pruned_convolution",
+    "svd_affine",
+    "svd_convolution",
     "sync_batch_normalization",
 ]
