@@ -7,6 +7,7 @@ from nnl_core.solvers.adaptive import Adadelta, Adagrad, RMSprop, RMSpropGraves
 from nnl_core.solvers.belief import AdaBelief
 from nnl_core.solvers.bounded import AdaBound, AMSBound
 from nnl_core.solvers.layerwise import Lamb, Lars
+from nnl_core.solvers.loss_scale import DynamicLossScale
 from nnl_core.solvers.momentum import Lion, Momentum, Nesterov, Sgd, SgdW
 from nnl_core.solvers.parameter_groups import ParameterGroup
 from nnl_core.solvers.solver import Solver
@@ -22,6 +23,7 @@ __all__ = [
     "Adam",
     "AdamW",
     "Adamax",
+    "DynamicLossScale",
     "Lamb",
     "Lars",
     "Lion",

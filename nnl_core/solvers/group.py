@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -12,11 +13,11 @@ from nnl_core.flat_storage import FlatStorage
 from nnl_core.graph.array import NdArray
 from nnl_core.graph.backend import Backend, current_backend
 from nnl_core.graph.lower import lower
-from nnl_core.graph.modes import auto_forward
+from nnl_core.graph.modes import auto_forward, mixed_precision
 from nnl_core.graph.node import pop_scope_name, push_scope_name
 from nnl_core.graph.operator import Array
 from nnl_core.graph.program import BoundProgram
-from nnl_core.graph.spec import Spec
+from nnl_core.graph.spec import Spec, promote
 from nnl_core.graph.variable import Variable
 from nnl_core.session import current_session
 from nnl_core.solvers.numbers import StepNumbers, one_minus
@@ -65,7 +66,7 @@ class FlatGroup:
         self.t = t
         dtype = self.storage.data.dtype
         # A half-precision state would lose what makes it one: 1e-8 is 0 there.
-        self.dtype = np.promote_types(dtype, np.float32)
+        self.dtype = promote(dtype, np.dtype(np.float32))
         length = self.storage.data.size
         self.states = {
             name: NdArray(Spec((length,), self.dtype), np.zeros(length, self.dtype))
@@ -88,6 +89,14 @@ class FlatGroup:
     def gradient(self) -> NdArray:
         """The flat block of all gradients."""
         return self.storage.grad.data
+
+    @cached_property
+    def exact_gradient(self) -> NdArray:
+        """`gradient`, or, of half-precision parameters, a wider block in its place."""
+        if self.dtype == self.gradient.dtype:
+            return self.gradient
+        length = self.storage.data.size
+        return NdArray(Spec((length,), self.dtype), np.zeros(length, self.dtype))
 
     # States -------------------------------------------------------------------------------------
 
@@ -128,7 +137,7 @@ class FlatGroup:
         ``gradient`` is flat, as ``F.pack`` makes it from the parameters' gradients in order;
         default: the leaf of all gradients that `gradient` stores.
         """
-        with auto_forward(False):
+        with auto_forward(False), mixed_precision(None):
             push_scope_name(self.solver.name)
             try:
                 return self._updates(self.storage.grad if gradient is None else gradient)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from nnl_core import functions as F
 from nnl_core.graph.variable import Variable
 from nnl_core.solvers.adam import Moments
+from nnl_core.solvers.clipping import length
 from nnl_core.solvers.numbers import StepNumbers, checked
 from nnl_core.solvers.solver import Solver
 
@@ -131,8 +132,3 @@ class Lamb(Moments):
         ratio = F.where(divisor < self.eps, 1.0, size / divisor)
         step = scalars["rate"] * ratio * direction
         return parameter - step, {"mean": mean, "var": var}
-
-
-def length(x: Variable) -> Variable:
-    """Return the root of the sum of squares, 0-d."""
-    return F.sqrt(F.sum(x * x))

@@ -11,8 +11,10 @@ from typing import ClassVar
 import numpy as np
 
 from nnl_core.errors import SolverError
+from nnl_core.graph.dtypes import is_floating
 from nnl_core.graph.node import Structure
 from nnl_core.graph.operator import Array
+from nnl_core.graph.spec import promote
 from nnl_core.graph.variable import Variable
 from nnl_core.solvers.gradients import GradientMethods
 from nnl_core.solvers.group import AVERAGE, FlatGroup
@@ -123,7 +125,7 @@ class Solver(GradientMethods):
                 raise SolverError(
                     f"parameter {name!r} is a {type(parameter).__name__}, not a Variable"
                 )
-            if parameter.dtype.kind != "f":
+            if not is_floating(parameter.dtype):
                 raise SolverError(
                     f"parameter {name!r} is {parameter.dtype}; solvers update floating parameters"
                 )
@@ -423,7 +425,7 @@ class Solver(GradientMethods):
 
 def _as_state(parameter: Variable) -> Array:
     """Return a copy of a parameter's elements in the dtype of states."""
-    return parameter.d.astype(np.promote_types(parameter.dtype, np.float32))
+    return parameter.d.astype(promote(parameter.dtype, np.dtype(np.float32)))
 
 
 def _checked_rate(value: float) -> float:
