@@ -63,7 +63,9 @@ def sort(
     with_index: bool = False,
     only_index: bool = False,
 ) -> Variable | tuple[Variable, Variable]:
-    """Sort along an axis; equal elements stay in their order, NaN counts as larger than all numbers.
+    """Sort along an axis; equal elements stay in their order.
+
+    NaN counts as larger than all numbers.
 
     Args:
         x: any shape but 0-d.
