@@ -195,7 +195,8 @@ def absolute_error(x0: Operand, x1: Operand) -> Variable:
 def huber_loss(x0: Operand, x1: Operand, delta: float = 1.0) -> Variable:
     """Compare by a square that goes on as a line.
 
-    ``y = d ** 2`` for ``d = |x0 - x1| < delta``, else ``delta (2 d - delta)``: twice the loss as Huber (1964) writes it.
+    ``y = d ** 2`` for ``d = |x0 - x1| < delta``, else ``delta (2 d - delta)``:
+    twice the loss as Huber (1964) writes it.
 
     Args:
         x0: any shape.
@@ -325,7 +326,8 @@ def binary_cross_entropy_samples(rng: np.random.Generator) -> Iterator[Sample]:
 def binary_cross_entropy(x: Operand, target: Operand) -> Variable:
     """Compare probabilities with 0, 1 or a probability between.
 
-    ``y = -(t log(x) + (1 - t) log(1 - x))``. ``x`` and ``1 - x`` below the smallest normal ``float32`` number count as that number.
+    ``y = -(t log(x) + (1 - t) log(1 - x))``. ``x`` and ``1 - x`` below the smallest
+    normal ``float32`` number count as that number.
 
     Args:
         x: probabilities.
@@ -392,7 +394,8 @@ def binary_error(x: Operand, target: Operand) -> Variable:
 def kl_multinomial(p: Operand, q: Operand, base_axis: int = 1) -> Variable:
     """Compare two distributions by their divergence (Kullback and Leibler, 1951).
 
-    ``y = sum p (log(p) - log(q))`` over the axes from ``base_axis`` on. ``1e-8`` is added to what a logarithm is taken of. One axis of length 1 is left of those summed.
+    ``y = sum p (log(p) - log(q))`` over the axes from ``base_axis`` on. ``1e-8`` is
+    added to what a logarithm is taken of. One axis of length 1 is left of those summed.
 
     Args:
         p: probabilities.
