@@ -44,8 +44,10 @@ from nnl_core.parametric_functions.quantized_layers import (
     inq_affine,
     inq_convolution,
 )
+from nnl_core.parametric_functions.recurrent import LSTMCell, gru, lstm, lstm_cell, rnn
 
 __all__ = [
+    "LSTMCell",
     "affine",
     "batch_normalization",
     "binary_connect_affine",
@@ -63,10 +65,13 @@ __all__ = [
     "fixed_point_quantized_convolution",
     "fused_batch_normalization",
     "group_normalization",
+    "gru",
     "inq_affine",
     "inq_convolution",
     "instance_normalization",
     "layer_normalization",
+    "lstm",
+    "lstm_cell",
     "min_max_quantize",
     "min_max_quantized_affine",
     "min_max_quantized_convolution",
@@ -76,6 +81,7 @@ __all__ = [
     "prelu",
     "pruned_affine",
     "pruned_convolution",
+    "rnn",
     "svd_affine",
     "svd_convolution",
     "sync_batch_normalization",
