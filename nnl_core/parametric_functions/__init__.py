@@ -11,12 +11,12 @@ from nnl_core.parametric_functions.convolution import (
     depthwise_deconvolution,
 )
 from nnl_core.parametric_functions.deformable import deformable_convolution
-from nnl_core.parametric_functions.linear import affine, embed
-from nnl_core.parametric_functions.low_rank import (
+from nnl_core.parametric_functions.factorized import (
     cpd3_convolution,
     svd_affine,
     svd_convolution,
 )
+from nnl_core.parametric_functions.linear import affine, embed
 from nnl_core.parametric_functions.normalization import (
     batch_normalization,
     fused_batch_normalization,
