@@ -108,9 +108,18 @@ SOLVERS = (
 _SCHEDULES = "nnl_core.schedules"
 SCHEDULES = (
     ScheduleSpec("cosine", f"{_SCHEDULES}:CosineScheduler", "half a cosine wave down to 0"),
+    ScheduleSpec(
+        "cosine_restarts", f"{_SCHEDULES}:CosineRestartScheduler", "cosine waves one after another"
+    ),
     ScheduleSpec("exponential", f"{_SCHEDULES}:ExponentialScheduler", "a power of a factor"),
+    ScheduleSpec("one_cycle", f"{_SCHEDULES}:OneCycleScheduler", "up, and down to almost nothing"),
+    ScheduleSpec(
+        "plateau", f"{_SCHEDULES}:PlateauScheduler", "a factor when a metric gets no better"
+    ),
     ScheduleSpec("polynomial", f"{_SCHEDULES}:PolynomialScheduler", "a power of what is left"),
-    ScheduleSpec("step", f"{_SCHEDULES}:StepScheduler", "a factor at each of given steps"),
+    ScheduleSpec(
+        "step", f"{_SCHEDULES}:StepScheduler", "a factor at given steps, or every so many"
+    ),
 )
 METRICS = (
     MetricSpec(
