@@ -19,6 +19,9 @@ from nnl_core.operators.taps import as_pictures, as_rows, read_rows, write_rows
 
 __all__ = ["roi_align"]
 
+MOST_POINTS = 1 << 26
+"""How many points along an axis all boxes may have together: more are taken for a mistake."""
+
 
 def _axis_weights(start: Array, end: Array, bins: int, length: int, ratio: int) -> Array:
     """Return what each bin of each box is made of along one axis: ``(boxes, bins, length)``.
@@ -28,7 +31,13 @@ def _axis_weights(start: Array, end: Array, bins: int, length: int, ratio: int) 
     reads the outermost, and further outside nothing.
     """
     width = (end - start) / bins
-    counts = np.full(start.shape, ratio) if ratio > 0 else np.maximum(np.ceil(width), 1).astype(int)
+    needed = np.full(start.shape, ratio) if ratio > 0 else np.ceil(width).clip(1, 2**31)
+    counts = needed.astype(np.int64)
+    if start.size * bins * int(counts.max(initial=1)) > MOST_POINTS:
+        raise OperatorError(
+            f"roi_align: a bin of {width.max():.4g} pixels has {counts.max()} points; check the "
+            "boxes and spatial_scale, or give a sampling_ratio"
+        )
     part = np.arange(counts.max(initial=1))
     share = (part + 0.5) / counts[:, None]
     at = start[:, None, None] + (np.arange(bins)[:, None] + share[:, None]) * width[:, None, None]
@@ -70,15 +79,16 @@ def _taps(
     dtype: np.dtype,
 ) -> Iterator[tuple[Array, Array]]:
     """Yield pixels, numbered through all pictures of ``(batch, height, width)``, and weights."""
-    if not np.isfinite(boxes).all():
-        worst = np.flatnonzero(~np.isfinite(boxes).all(axis=1))[0]
-        raise OperatorError(f"roi_align: box {worst} is not finite: {boxes[worst].tolist()}")
     batch, height, width = shape
     picture = as_positions(boxes[:, 0], batch, "roi_align, number of the picture of a box")
     # Boxes in float32 are scaled in it: a length that is whole in it must not become longer.
     kind = boxes.dtype if is_floating(boxes.dtype) else np.dtype(np.float32)
     scale = np.array([spatial_scale[1], spatial_scale[0]] * 2, kind)
-    x1, y1, x2, y2 = (boxes[:, 1:].astype(kind) * scale).T
+    with np.errstate(over="ignore"):
+        scaled = boxes[:, 1:].astype(kind) * scale
+    for box in np.flatnonzero(~np.isfinite(scaled).all(axis=1)):
+        raise OperatorError(f"roi_align: box {box} is not finite: {boxes[box].tolist()}")
+    x1, y1, x2, y2 = scaled.T
     rows = _bands(_axis_weights(y1, y2, output_size[0], height, sampling_ratio))
     columns = _bands(_axis_weights(x1, x2, output_size[1], width, sampling_ratio))
     for y, row_weight in zip(*rows, strict=True):
