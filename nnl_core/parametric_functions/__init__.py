@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from nnl_core.parameters import get_parameter, get_parameter_or_create, parameter_scope
 from nnl_core.parametric_functions.activation import prelu
 from nnl_core.parametric_functions.attention import multi_head_attention
+from nnl_core.parametric_functions.common import parametric_function_api
 from nnl_core.parametric_functions.convolution import (
     convolution,
     deconvolution,
@@ -16,13 +18,19 @@ from nnl_core.parametric_functions.factorized import (
     svd_affine,
     svd_convolution,
 )
-from nnl_core.parametric_functions.linear import affine, embed
+from nnl_core.parametric_functions.linear import affine, embed, low_rank_affine
+from nnl_core.parametric_functions.low_rank import (
+    low_rank_adapters,
+    low_rank_parameters,
+    merge_low_rank,
+)
 from nnl_core.parametric_functions.normalization import (
     batch_normalization,
     fused_batch_normalization,
     group_normalization,
     instance_normalization,
     layer_normalization,
+    mean_subtraction,
     sync_batch_normalization,
 )
 from nnl_core.parametric_functions.quantization import (
@@ -45,6 +53,12 @@ from nnl_core.parametric_functions.quantized_layers import (
     inq_convolution,
 )
 from nnl_core.parametric_functions.recurrent import LSTMCell, gru, lstm, lstm_cell, rnn
+from nnl_core.parametric_functions.reparameterization import spectral_norm, weight_normalization
+from nnl_core.parametric_functions.transformer import (
+    transformer,
+    transformer_decode,
+    transformer_encode,
+)
 
 __all__ = [
     "LSTMCell",
@@ -64,25 +78,39 @@ __all__ = [
     "fixed_point_quantized_affine",
     "fixed_point_quantized_convolution",
     "fused_batch_normalization",
+    "get_parameter",
+    "get_parameter_or_create",
     "group_normalization",
     "gru",
     "inq_affine",
     "inq_convolution",
     "instance_normalization",
     "layer_normalization",
+    "low_rank_adapters",
+    "low_rank_affine",
+    "low_rank_parameters",
     "lstm",
     "lstm_cell",
+    "mean_subtraction",
+    "merge_low_rank",
     "min_max_quantize",
     "min_max_quantized_affine",
     "min_max_quantized_convolution",
     "multi_head_attention",
+    "parameter_scope",
+    "parametric_function_api",
     "pow2_quantized_affine",
     "pow2_quantized_convolution",
     "prelu",
     "pruned_affine",
     "pruned_convolution",
     "rnn",
+    "spectral_norm",
     "svd_affine",
     "svd_convolution",
     "sync_batch_normalization",
+    "transformer",
+    "transformer_decode",
+    "transformer_encode",
+    "weight_normalization",
 ]

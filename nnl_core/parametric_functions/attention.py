@@ -14,6 +14,7 @@ from nnl_core.initializers import (
 )
 from nnl_core.parameters import Initial, get_parameter_or_create
 from nnl_core.parametric_functions.common import layer_scope
+from nnl_core.parametric_functions.low_rank import adapted, adapted_bias
 
 
 def multi_head_attention(
@@ -83,10 +84,14 @@ def multi_head_attention(
 
     def matrix(label: str, rows: int, columns: int, shape: tuple[int, ...] = ()) -> Variable:
         limits = calc_uniform_lim_glorot(rows, columns)
-        return make(label, shape or (rows, columns), lambda: UniformInitializer(limits, rng))
+        w = make(label, shape or (rows, columns), lambda: UniformInitializer(limits, rng))
+        return w if shape else adapted(label, w)
 
     def vector(label: str, size: int) -> Variable | None:
-        return make(label, (size,), ConstantInitializer) if with_bias else None
+        if not with_bias:
+            return None
+        b = make(label, (size,), ConstantInitializer)
+        return adapted_bias(label, b, label.replace("bias", "weight"))
 
     with layer_scope("multi_head_attention", name):
         weights = (

@@ -10,6 +10,12 @@ from nnl_core.graph.variable import Variable
 from nnl_core.initializers import RandomSource, UniformInitializer
 from nnl_core.parameters import Initial, get_parameter_or_create
 from nnl_core.parametric_functions.common import Applied, bias, layer_scope, weight
+from nnl_core.parametric_functions.low_rank import (
+    adapted_bias,
+    factors_of,
+    frozen,
+    low_rank_adapters,
+)
 
 
 def affine(
@@ -62,7 +68,67 @@ def affine(
         fans = (inputs, math.prod(outputs), ())
         w = weight((inputs, *outputs), w_init, fans, fix_parameters, rng, apply_w)
         b = bias(outputs, b_init, with_bias, fix_parameters, apply_b)
-        return F.affine(inp, w, b, base_axis)
+        factors = factors_of("W", w) if apply_w is None else None
+        if factors is None:
+            return F.affine(inp, w, b, base_axis)
+        b = None if b is None else adapted_bias("b", b, "W")
+        y: Variable = F.affine(inp, frozen("W", w), b, base_axis) + factors.times(inp, base_axis)
+        return y
+
+
+def low_rank_affine(
+    inp: Variable,
+    n_outmaps: int | Sequence[int],
+    rank: int,
+    alpha: float | None = None,
+    base_axis: int = 1,
+    w_init: Initial | None = None,
+    b_init: Initial | None = None,
+    a_init: Initial | None = None,
+    rng: RandomSource | None = None,
+    with_bias: bool = True,
+    name: str | None = None,
+) -> Variable:
+    """Apply a fully connected layer whose weight stays, but for a product of two small factors.
+
+    ``y = x W + b + alpha / rank x A B`` (Hu et al. 2021), where only ``A`` and ``B`` are trained.
+    Parameters ``affine/W`` and ``affine/b`` are those of `affine`, so that a file of a trained
+    model loads (load it first); ``affine/W_lora_A``, ``W_lora_B`` and ``W_lora_alpha`` are added.
+    `low_rank_adapters` does the same to the layers of a whole model.
+
+    Args:
+        inp: the input.
+        n_outmaps: how many outputs there are, or the lengths of several axes of them.
+        rank: columns of ``A`` and rows of ``B``.
+        alpha: strength, by default ``rank``.
+        base_axis: the first axis that belongs to an example.
+        w_init: first value of ``W`` where it is new, by default Glorot-uniform.
+        b_init: of ``b``, by default 0.
+        a_init: of ``A``, by default normal with standard deviation ``1 / sqrt(inputs)``; ``B``
+            starts at 0.
+        rng: where first values are drawn from.
+        with_bias: whether there is a bias.
+        name: a scope for the parameters; ``None`` for the current one.
+
+    Gradient:
+        To the input, ``A`` and ``B``; none to ``W`` and ``b``.
+
+    Examples:
+        >>> y = PF.low_rank_affine(np.ones((4, 3)), 2, rank=1, alpha=8)
+        >>> y.shape
+        (4, 2)
+        >>> list(nnl.get_parameters())
+        ['affine/W_lora_A', 'affine/W_lora_B']
+
+    Elsewhere:
+        - nnabla: none, `affine` with `apply_w` can add a product to its weight
+        - PyTorch: none, `lora.Linear` of the package `loralib`
+        - ONNX: none, `Gemm` with the product added to the weight
+    """
+    with low_rank_adapters(rank, alpha, a_init=a_init, rng=rng):
+        return affine(
+            inp, n_outmaps, base_axis, w_init, b_init, rng=rng, with_bias=with_bias, name=name
+        )
 
 
 def embed(

@@ -1,300 +1,245 @@
-"""Layers whose weight is a product of small factors: fewer parameters, fewer multiplications."""
+"""Low-rank adapters: small factors that are trained while the weights they alter stay.
+
+Hu et al., "LoRA: low-rank adaptation of large language models", 2021. ``affine`` and
+``multi_head_attention`` ask here whether a weight of theirs is adapted.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from fnmatch import fnmatchcase
+from typing import NamedTuple
 
 import numpy as np
 
 from nnl_core import functions as F
 from nnl_core.errors import ParameterError
-from nnl_core.graph.operator import Array
-from nnl_core.graph.spec import normalize_axis
+from nnl_core.graph.node import current_scope_name
 from nnl_core.graph.variable import Variable
-from nnl_core.initializers import RandomSource, UniformInitializer, calc_uniform_lim_glorot
-from nnl_core.operators.windows import window_shape
-from nnl_core.parameters import Initial, get_parameter, get_parameter_or_create, pop_parameter
-from nnl_core.parametric_functions.common import bias, layer_scope
-from nnl_core.parametric_functions.factorization import cp_decomposition, low_rank
+from nnl_core.initializers import NormalInitializer, RandomSource
+from nnl_core.parameters import (
+    Initial,
+    get_parameter,
+    get_parameter_or_create,
+    get_parameters,
+    pop_parameter,
+)
 
-Shape = tuple[int, ...]
-
-
-def _factors(
-    shapes: Mapping[str, Shape], split: Callable[[], Sequence[Array]], fix_parameters: bool
-) -> list[Variable]:
-    """Return the parameters of these shapes; unless all exist, ``split()`` gives first values."""
-    if any(get_parameter(name) is None for name in shapes):
-        for (name, shape), value in zip(shapes.items(), split(), strict=True):
-            pop_parameter(name)  # one without the others belongs to no product
-            get_parameter_or_create(name, shape, value.reshape(shape))
-    return [
-        get_parameter_or_create(name, shape, None, True, not fix_parameters)
-        for name, shape in shapes.items()
-    ]
+DOWN, UP, ALPHA = "_lora_A", "_lora_B", "_lora_alpha"
+"""Ends of the names of an adapter's parameters, behind the name of the weight."""
 
 
-def _first_weight(
-    layer: str,
-    shape: Shape,
-    init: Initial | None,
-    fans: tuple[int, int, Shape],
-    rng: RandomSource | None,
-) -> Array:
-    """Return the weight whose factors are the first values."""
+class Adapters(NamedTuple):
+    """Which weights are adapted, and how."""
+
+    rank: int
+    alpha: float
+    only: tuple[str, ...]
+    a_init: Initial | None
+    rng: RandomSource | None
+
+
+class _Innermost(threading.local):
+    adapters: Adapters | None = None
+
+
+_innermost = _Innermost()
+
+
+class Factors(NamedTuple):
+    """What a weight is altered by: ``scale * down up``."""
+
+    down: Variable
+    up: Variable
+    scale: Variable
+
+    def times(self, x: Variable, base_axis: int) -> Variable:
+        """Return what is added to an affine layer's output for ``x``."""
+        y: Variable = F.affine(F.affine(x, self.down, None, base_axis), self.up, None, base_axis)
+        return y * self.scale
+
+
+@contextmanager
+def low_rank_adapters(
+    rank: int,
+    alpha: float | None = None,
+    only: str | Sequence[str] = "*",
+    a_init: Initial | None = None,
+    rng: RandomSource | None = None,
+) -> Iterator[None]:
+    """Adapt the layers that are made inside a ``with`` block (Hu et al. 2021).
+
+    Of `affine` and `multi_head_attention`, a weight ``W`` becomes ``W + alpha / rank A B``. The
+    weight, and the layer's bias, are frozen: they keep their names, so that a file of a trained
+    model loads, but get no gradient, and leave ``get_parameters()``. ``B`` starts at 0, so that the
+    model does what it did before. Layers with ``apply_w`` stay as they are.
+
+    Load the file first, as loading sets what is trainable, too; then build the model inside this
+    block, train `low_rank_parameters`, and at the end `merge_low_rank`.
+
+    Parameters, beside each weight ``W``: ``W_lora_A`` of shape (inputs, rank), ``W_lora_B`` of
+    shape (rank, *outputs), and ``W_lora_alpha``, not trainable.
+
+    Args:
+        rank: columns of ``A`` and rows of ``B``.
+        alpha: strength of the adapters, by default ``rank``. Where there is an adapter already, say
+            from a file, its own counts.
+        only: patterns, of which a weight's full name must match one: ``"*/q_weight"``,
+            ``"encoder*/affine/W"``.
+        a_init: first value of ``A``, by default normal with standard deviation
+            ``1 / sqrt(inputs)``.
+        rng: where first values are drawn from.
+
+    Raises:
+        ParameterError: ``rank`` is below 1.
+
+    Gradient:
+        To the input, ``A`` and ``B``.
+
+    Examples:
+        >>> x = np.ones((1, 3))
+        >>> before = PF.affine(x, 2).d
+        >>> with PF.low_rank_adapters(rank=1):
+        ...     y = PF.affine(x, 2)
+        >>> bool((y.d == before).all())
+        True
+        >>> list(nnl.get_parameters())
+        ['affine/W_lora_A', 'affine/W_lora_B']
+
+    Elsewhere:
+        - nnabla: none, `apply_w` of a layer can add a product to its weight
+        - PyTorch: none, the package `peft` wraps the layers of a model
+        - ONNX: none, the product is added to the weights
+    """
+    if rank < 1:
+        raise ParameterError(f"low_rank_adapters: rank {rank} must be at least 1")
+    patterns = (only,) if isinstance(only, str) else tuple(only)
+    before = _innermost.adapters
+    _innermost.adapters = Adapters(
+        int(rank), float(rank if alpha is None else alpha), patterns, a_init, rng
+    )
+    try:
+        yield
+    finally:
+        _innermost.adapters = before
+
+
+def _adapters_of(label: str) -> Adapters | None:
+    adapters = _innermost.adapters
+    full_name = current_scope_name() + label
+    if adapters is None or not any(fnmatchcase(full_name, only) for only in adapters.only):
+        return None
+    return adapters
+
+
+def factors_of(label: str, w: Variable) -> Factors | None:
+    """Return the factors of a weight of the current scope, where it is adapted."""
+    adapters = _adapters_of(label)
+    if adapters is None:
+        return None
+    inputs, outputs = w.shape[0], w.shape[1:]
+    init = adapters.a_init
     if init is None:
-        init = UniformInitializer(calc_uniform_lim_glorot(*fans), rng)
-    value = np.asarray(init(shape) if callable(init) else init)
-    if value.shape != shape:
-        raise ParameterError(
-            f"{layer}: the weight to be approximated has shape {value.shape} and must have {shape}"
-        )
-    return value
+        init = NormalInitializer(1 / math.sqrt(max(1, inputs)), adapters.rng)
+    down = get_parameter_or_create(label + DOWN, (inputs, adapters.rank), init)
+    up = get_parameter_or_create(label + UP, (adapters.rank, *outputs))
+    alpha = get_parameter_or_create(label + ALPHA, (), np.float32(adapters.alpha), False)
+    return Factors(down, up, alpha * (1 / adapters.rank))
 
 
-def _check_rank(layer: str, r: int, most: int) -> None:
-    if not 1 <= r <= most:
-        raise ParameterError(f"{layer}: rank {r} must be between 1 and {most}, the full rank")
+def frozen(label: str, value: Variable) -> Variable:
+    """Make a parameter of the current scope untrainable, and return it without its gradient."""
+    parameter = get_parameter(label)
+    assert parameter is not None
+    parameter.need_grad = False
+    return value.get_unlinked_variable(need_grad=False)
 
 
-def svd_affine(
-    inp: Variable,
-    n_outmaps: int | Sequence[int],
-    r: int,
-    base_axis: int = 1,
-    uv_init: Initial | None = None,
-    b_init: Initial | None = None,
-    fix_parameters: bool = False,
-    rng: RandomSource | None = None,
-    with_bias: bool = True,
-    name: str | None = None,
-) -> Variable:
-    """Apply a fully connected layer of rank ``r``: ``y = (x U) V + b``.
+def adapted(label: str, w: Variable) -> Variable:
+    """Return a weight of the current scope, with its adapter's product where it has one."""
+    factors = factors_of(label, w)
+    if factors is None:
+        return w
+    result: Variable = frozen(label, w) + F.affine(factors.down, factors.up) * factors.scale
+    return result
 
-    Parameters ``svd_affine/U`` of shape ``(inputs, r)``, ``svd_affine/V`` of shape
-    ``(r, *n_outmaps)``, and ``svd_affine/b`` of shape ``(*n_outmaps)``. Where they do not exist
-    yet, ``U V`` is the matrix of rank ``r`` nearest to ``uv_init``, by singular values, which
-    ``U`` contains.
 
-    Args:
-        inp: ``(batch..., inputs...)``; the axes from ``base_axis`` on are flattened.
-        n_outmaps: number of outputs, or their axes.
-        r: rank, from 1 to the smaller of the numbers of inputs and outputs.
-        base_axis: first axis that is not a batch axis.
-        uv_init: the weight to be approximated, ``(inputs, *n_outmaps)``; default Glorot-uniform.
-        b_init: first value of ``b``; default 0.
-        fix_parameters: whether no gradient flows to the parameters.
-        rng: where a default weight is drawn from.
-        with_bias: whether to add ``b``.
-        name: scope around the parameters.
+def adapted_bias(label: str, b: Variable, weight_label: str) -> Variable:
+    """Return a bias of the current scope, frozen where its weight has an adapter."""
+    return b if _adapters_of(weight_label) is None else frozen(label, b)
 
-    Returns:
-        ``(batch..., *n_outmaps)``.
 
-    Raises:
-        ParameterError: the rank is out of range, or ``uv_init`` has another shape.
+def low_rank_parameters() -> dict[str, Variable]:
+    """Return the trainable factors of all adapters under the current scope, by name.
 
     Gradient:
-        To the input, both factors and ``b``.
+        None: it computes nothing.
 
     Examples:
-        >>> weight = np.outer([1.0, 2.0], [3.0, 4.0, 5.0])
-        >>> x = Variable.from_numpy_array(np.array([[1.0, 1.0]], np.float32))
-        >>> PF.svd_affine(x, 3, r=1, uv_init=weight).d.round(3)
-        array([[ 9., 12., 15.]], dtype=float32)
+        >>> y = PF.low_rank_affine(np.ones((1, 3)), 2, rank=1)
+        >>> solver = S.Adam()
+        >>> solver.set_parameters(PF.low_rank_parameters())
+        >>> sorted(PF.low_rank_parameters())
+        ['affine/W_lora_A', 'affine/W_lora_B']
 
     Elsewhere:
-        - nnabla: `svd_affine`
-        - PyTorch: none, two `torch.nn.Linear` with factors from `torch.linalg.svd`
-        - ONNX: none, two `MatMul`
+        - nnabla: none, `get_parameters` and a look at the names
+        - PyTorch: none, as in `peft`, parameters whose names contain `lora_`
+        - ONNX: none, a model has no trainable parameters
     """
-    outputs = (n_outmaps,) if isinstance(n_outmaps, int) else tuple(n_outmaps)
-    axis = normalize_axis(base_axis, inp.ndim)
-    inputs, flat = math.prod(inp.shape[axis:]), math.prod(outputs)
-    _check_rank("svd_affine", r, min(inputs, flat))
-
-    def split() -> Sequence[Array]:
-        fans = (inputs, flat, ())
-        weight = _first_weight("svd_affine", (inputs, *outputs), uv_init, fans, rng)
-        return low_rank(weight.reshape(inputs, flat), r)
-
-    with layer_scope("svd_affine", name):
-        u, v = _factors({"U": (inputs, r), "V": (r, *outputs)}, split, fix_parameters)
-        b = bias(outputs, b_init, with_bias, fix_parameters)
-        return F.affine(F.affine(inp, u, base_axis=axis), v, b, axis)
+    return {
+        name: parameter for name, parameter in get_parameters().items() if name.endswith((DOWN, UP))
+    }
 
 
-def svd_convolution(
-    inp: Variable,
-    outmaps: int,
-    kernel: Sequence[int],
-    r: int,
-    pad: Sequence[int] | None = None,
-    stride: Sequence[int] | None = None,
-    dilation: Sequence[int] | None = None,
-    uv_init: Initial | None = None,
-    b_init: Initial | None = None,
-    base_axis: int = 1,
-    fix_parameters: bool = False,
-    rng: RandomSource | None = None,
-    with_bias: bool = True,
-    name: str | None = None,
-) -> Variable:
-    """Convolve with kernels of rank ``r`` for each channel: each alone, then across channels.
+def merge_low_rank() -> list[str]:
+    """Add the products of all adapters under the current scope to their weights, and forget them.
 
-    A depthwise convolution with ``U`` gives ``r`` maps for each channel, and one of kernel 1 with
-    ``V`` sums them. Parameters ``svd_conv/U`` of shape ``(channels r, *kernel)``, ``svd_conv/V``
-    of shape ``(outmaps, channels r, 1, ...)``, and ``svd_conv/b`` of shape ``(outmaps,)``. Where
-    they do not exist yet, they are nearest to ``uv_init``: for each channel, the matrix of
-    taps and maps of rank ``r``, by singular values, which ``U`` contains.
-
-    Args:
-        inp: ``(batch..., channels, *spatial)``.
-        outmaps: number of output maps.
-        kernel: lengths of the window along the spatial axes.
-        r: rank, from 1 to the smaller of the numbers of taps and maps.
-        pad: zeros at both ends of each spatial axis.
-        stride: steps from window to window.
-        dilation: steps from tap to tap.
-        uv_init: the weight to be approximated, ``(outmaps, channels, *kernel)``; default
-            Glorot-uniform.
-        b_init: first value of ``b``; default 0.
-        base_axis: number of batch axes, or the negative index of the channels.
-        fix_parameters: whether no gradient flows to the parameters.
-        rng: where a default weight is drawn from.
-        with_bias: whether to add ``b``.
-        name: scope around the parameters.
+    The model built afterwards without adapters does what the adapted one did. Weights stay frozen:
+    set ``need_grad`` to train them further.
 
     Returns:
-        ``(batch..., outmaps, *places)``.
+        The names of the weights that were changed.
 
     Raises:
-        ParameterError: the rank is out of range, or ``uv_init`` has another shape.
-        ShapeError: a window does not fit in the padded axis.
+        ParameterError: an adapter lacks its weight or a part; nothing was merged.
 
     Gradient:
-        To the input, both factors and ``b``.
+        None: it computes at once.
 
     Examples:
-        >>> x = Variable((8, 16, 10, 10))
-        >>> PF.svd_convolution(x, 32, (3, 3), r=2).shape
-        (8, 32, 8, 8)
-        >>> {name: p.shape for name, p in nnl.get_parameters().items()}
-        {'svd_conv/U': (32, 3, 3), 'svd_conv/V': (32, 32, 1, 1), 'svd_conv/b': (32,)}
+        >>> y = PF.low_rank_affine(np.ones((1, 3)), 2, rank=1)
+        >>> nnl.get_parameters()["affine/W_lora_B"].d = 5
+        >>> y.forward()
+        >>> PF.merge_low_rank()
+        ['affine/W']
+        >>> bool(np.allclose(PF.affine(np.ones((1, 3)), 2).d, y.d))
+        True
 
     Elsewhere:
-        - nnabla: `svd_convolution`
-        - PyTorch: none, two `torch.nn.Conv2d` with factors from `torch.linalg.svd`
-        - ONNX: none, two `Conv`
+        - nnabla: none, as it has no adapters
+        - PyTorch: none, `merge_and_unload` of the package `peft`
+        - ONNX: none, the product is added to the weights
     """
-    window = window_shape(kernel)
-    taps, ones = math.prod(window), (1,) * len(window)
-    channels = inp.shape[base_axis]
-    _check_rank("svd_convolution", r, min(taps, outmaps))
-
-    def split() -> Sequence[Array]:
-        shape, fans = (outmaps, channels, *window), (channels, outmaps, window)
-        weight = _first_weight("svd_convolution", shape, uv_init, fans, rng)
-        left, right = low_rank(weight.reshape(outmaps, channels, taps).transpose(1, 2, 0), r)
-        return left.transpose(0, 2, 1), right.transpose(2, 0, 1)
-
-    shapes = {"U": (channels * r, *window), "V": (outmaps, channels * r, *ones)}
-    with layer_scope("svd_conv", name):
-        u, v = _factors(shapes, split, fix_parameters)
-        b = bias((outmaps,), b_init, with_bias, fix_parameters)
-        y = F.depthwise_convolution(inp, u, None, base_axis, pad, stride, dilation, r)
-        return F.convolution(y, v, b, base_axis)
-
-
-def cpd3_convolution(
-    inp: Variable,
-    outmaps: int,
-    kernel: Sequence[int],
-    r: int,
-    pad: Sequence[int] | None = None,
-    stride: Sequence[int] | None = None,
-    dilation: Sequence[int] | None = None,
-    oik_init: Initial | None = None,
-    b_init: Initial | None = None,
-    base_axis: int = 1,
-    fix_parameters: bool = False,
-    rng: RandomSource | None = None,
-    with_bias: bool = True,
-    max_iter: int = 500,
-    stopping_criterion: float = 1e-5,
-    lambda_reg: float = 0.0,
-    name: str | None = None,
-) -> Variable:
-    """Convolve with a weight that is a sum of ``r`` outer products of maps, channels and taps.
-
-    ``W[o, i, k] = sum_r O[o, r] I[i, r] K[k, r]``: ``I`` mixes channels into ``r``, ``K``
-    convolves each of these alone, and ``O`` mixes them into maps. (Lebedev et al.,
-    arXiv:1412.6553.) Parameters ``cpd3_conv/I`` of shape ``(r, channels, 1, ...)``,
-    ``cpd3_conv/K`` of shape ``(r, *kernel)``, ``cpd3_conv/O`` of shape ``(outmaps, r, 1, ...)``,
-    and ``cpd3_conv/b`` of shape ``(outmaps,)``. Where they do not exist yet, they approximate
-    ``oik_init``, by alternating least squares from a random start.
-
-    Args:
-        inp: ``(batch..., channels, *spatial)``.
-        outmaps: number of output maps.
-        kernel: lengths of the window along the spatial axes.
-        r: number of outer products, at least 1.
-        pad: zeros at both ends of each spatial axis.
-        stride: steps from window to window.
-        dilation: steps from tap to tap.
-        oik_init: the weight to be approximated, ``(outmaps, channels, *kernel)``; default
-            Glorot-uniform.
-        b_init: first value of ``b``; default 0.
-        base_axis: number of batch axes, or the negative index of the channels.
-        fix_parameters: whether no gradient flows to the parameters.
-        rng: where a default weight and the start are drawn from.
-        with_bias: whether to add ``b``.
-        max_iter: number of passes of least squares, at most.
-        stopping_criterion: passes end when the explained part of the weight's squared norm
-            changes by less; if negative, never.
-        lambda_reg: weight of the squared norm of the factor that is solved for.
-        name: scope around the parameters.
-
-    Returns:
-        ``(batch..., outmaps, *places)``.
-
-    Raises:
-        ParameterError: ``r`` or ``max_iter`` is less than 1, or ``oik_init`` has another shape.
-        ShapeError: a window does not fit in the padded axis.
-
-    Gradient:
-        To the input, all three factors and ``b``.
-
-    Examples:
-        >>> x = Variable((8, 16, 10, 10))
-        >>> PF.cpd3_convolution(x, 32, (3, 3), r=4).shape
-        (8, 32, 8, 8)
-        >>> [nnl.get_parameters()[f"cpd3_conv/{factor}"].shape for factor in "IKO"]
-        [(4, 16, 1, 1), (4, 3, 3), (32, 4, 1, 1)]
-
-    Elsewhere:
-        - nnabla: `cpd3_convolution`
-        - PyTorch: none, three `torch.nn.Conv2d`
-        - ONNX: none, three `Conv`
-    """
-    window = window_shape(kernel)
-    ones = (1,) * len(window)
-    channels = inp.shape[base_axis]
-
-    def split() -> Sequence[Array]:
-        shape, fans = (outmaps, channels, *window), (channels, outmaps, window)
-        weight = _first_weight("cpd3_convolution", shape, oik_init, fans, rng)
-        of_maps, of_channels, of_taps = cp_decomposition(
-            weight.reshape(outmaps, channels, -1), r, max_iter=max_iter,
-            stopping_criterion=stopping_criterion, lambda_reg=lambda_reg, rng=rng,
-        )  # fmt: skip
-        return of_channels.T, of_taps.T, of_maps
-
-    shapes = {"I": (r, channels, *ones), "K": (r, *window), "O": (outmaps, r, *ones)}
-    with layer_scope("cpd3_conv", name):
-        i, k, o = _factors(shapes, split, fix_parameters)
-        b = bias((outmaps,), b_init, with_bias, fix_parameters)
-        y = F.convolution(inp, i, None, base_axis)
-        y = F.depthwise_convolution(y, k, None, base_axis, pad, stride, dilation)
-        return F.convolution(y, o, b, base_axis)
+    parameters = get_parameters(grad_only=False)
+    labels = [name.removesuffix(DOWN) for name in parameters if name.endswith(DOWN)]
+    for label in labels:
+        for part in (label, label + UP, label + ALPHA):
+            if part not in parameters:
+                raise ParameterError(
+                    f"merge_low_rank: {label + DOWN!r} is there, but {part!r} is not; call it in "
+                    "the scope where the adapted model was built. Nothing was merged"
+                )
+    for label in labels:
+        weight = parameters[label]
+        down, up = (parameters[label + part].d.astype(np.float64) for part in (DOWN, UP))
+        scale = float(parameters[label + ALPHA].d) / down.shape[1]
+        product = down @ up.reshape(len(up), math.prod(up.shape[1:]))
+        merged = weight.d.astype(np.float64) + scale * product.reshape(weight.shape)
+        weight.d = merged.astype(weight.dtype)
+        for part in (DOWN, UP, ALPHA):
+            pop_parameter(label + part)
+    return labels

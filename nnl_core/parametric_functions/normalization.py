@@ -87,7 +87,35 @@ def sync_batch_normalization(
 ) -> Outputs:
     """Normalise as `batch_normalization`, by the batches of all workers of ``comm`` together.
 
-    Arguments as those of ``F.sync_batch_normalization``, parameters as `batch_normalization`.
+    Parameters are those of `batch_normalization`; the running statistics of all workers stay equal.
+
+    Args:
+        inp: this worker's part of the batch.
+        comm: an object with ``all_reduce(array, group)``, which returns the sum over the workers;
+            ``None`` where there is one worker.
+        group: the name of the group of workers.
+        axes: the axes that keep statistics of their own.
+        decay_rate: share of the old running statistics.
+        eps: what is added to the variance.
+        batch_stat: whether to use the statistics of the batch, or the running ones.
+        output_stat: whether mean and variance of the joined batch are returned, too.
+        fix_parameters: whether the parameters are left out of training.
+        param_init: initializers or arrays by the names of the parameters.
+        no_scale: whether there is no ``gamma``.
+        no_bias: whether there is no ``beta``.
+        name: a scope for the parameters; ``None`` for the current one.
+
+    Gradient:
+        That of `F.sync_batch_normalization`, for the input and the parameters.
+
+    Examples:
+        >>> PF.sync_batch_normalization(Variable((8, 3, 32, 32)), comm=None).shape
+        (8, 3, 32, 32)
+
+    Elsewhere:
+        - nnabla: `sync_batch_normalization`
+        - PyTorch: `torch.nn.SyncBatchNorm`
+        - ONNX: none, `BatchNormalization` by running statistics
     """
     with layer_scope("bn", name):
         beta, gamma, mean, var = _batch_parameters(
@@ -163,6 +191,49 @@ def fused_batch_normalization(
             nonlinearity,
             output_stat,
         )
+
+
+def mean_subtraction(
+    inp: Variable,
+    base_axis: int = 1,
+    update_running_mean: bool = True,
+    fix_parameters: bool = False,
+    name: str | None = None,
+) -> Variable:
+    """Subtract the mean of all batches seen so far, each batch counting the same.
+
+    Parameters ``mean_subtraction/mean``, of the input's shape from ``base_axis`` on, and
+    ``mean_subtraction/t`` of shape (1,), the number of batches; neither is trainable.
+
+    Args:
+        inp: the input, floating.
+        base_axis: the first axis that belongs to an example.
+        update_running_mean: whether each forward pass takes the batch into the mean first.
+        fix_parameters: changes nothing, as no parameter is trained.
+        name: a scope for the parameters; ``None`` for the current one.
+
+    Gradient:
+        The derivative, to which the batch's share of the mean belongs.
+
+    Examples:
+        >>> x = np.array([[1.0], [3.0]])
+        >>> PF.mean_subtraction(x).d
+        array([[-1.],
+               [ 1.]])
+        >>> PF.mean_subtraction(x + 1, update_running_mean=False).d
+        array([[0.],
+               [2.]])
+
+    Elsewhere:
+        - nnabla: `mean_subtraction`, whose gradient leaves the mean out
+        - PyTorch: none, `torch.nn.BatchNorm1d` divides, too
+        - ONNX: none, `Sub` of a stored mean
+    """
+    shape = inp.shape[base_axis:]
+    with layer_scope("mean_subtraction", name):
+        mean = get_parameter_or_create("mean", shape, ConstantInitializer(0), False)
+        t = get_parameter_or_create("t", (1,), ConstantInitializer(0), False)
+        return F.mean_subtraction(inp, mean, t, base_axis, update_running_mean)
 
 
 def layer_normalization(

@@ -26,9 +26,13 @@ def home(function: Callable[..., Any]) -> str:
 
 
 def public(namespace: Any) -> dict[str, Callable[..., Any]]:
-    """The functions of ``F`` or ``PF`` that have to have pages."""
+    """The functions of ``F`` or ``PF`` that have to have pages: not what handles parameters."""
     found = {name: getattr(namespace, name) for name in vars(namespace) if name[0] != "_"}
-    return {name: function for name, function in sorted(found.items()) if callable(function)}
+    return {
+        name: function
+        for name, function in sorted(found.items())
+        if callable(function) and home(function) != "nnl_core.parameters"
+    }
 
 
 FUNCTIONS = [
