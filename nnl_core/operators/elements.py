@@ -15,7 +15,7 @@ from nnl_core.graph.spec import Spec, normalize_axis
 from nnl_core.graph.variable import Operand, Variable
 from nnl_core.operators.arithmetic import cast, same_dtype
 from nnl_core.operators.dtypes import wide
-from nnl_core.operators.gathering import as_positions, to_variable
+from nnl_core.operators.gathering import as_positions, flat_places, to_variable
 
 __all__ = ["scatter_elements"]
 
@@ -31,13 +31,6 @@ def _check(x: Spec, indices: Spec, axis: int) -> None:
         raise ShapeError(f"the indices must not be longer than the array, but along axis {at}")
 
 
-def _places(indices: Array, axis: int, length: int) -> tuple[Array, ...]:
-    """Return for each axis where the elements belong."""
-    where: list[Array] = list(np.indices(indices.shape, sparse=True))
-    where[axis] = as_positions(indices, length, f"scatter_elements along axis {axis}")
-    return tuple(where)
-
-
 # The last one ------------------------------------------------------------------------------------
 
 
@@ -48,8 +41,8 @@ def last_writer(indices: Array, *, shape: tuple[int, ...], axis: int) -> Array:
     Indices are numbered in row-major order.
     """
     result = np.full(shape, -1, np.int64)
-    numbers = np.arange(indices.size).reshape(indices.shape)
-    np.maximum.at(result, _places(indices, axis, shape[axis]), numbers)
+    places = flat_places(indices, shape, axis, "scatter_elements")
+    np.maximum.at(result.reshape(-1), places, np.arange(indices.size))
     return result
 
 
@@ -78,7 +71,12 @@ def last_writer_samples(rng: np.random.Generator) -> Iterator[Sample]:
 # Products ----------------------------------------------------------------------------------------
 
 
-@defop("nnl::scatter_recurrence", save=("indices", "a", "seen"), outputs=("y", "seen"))
+@defop(
+    "nnl::scatter_recurrence",
+    save=("indices", "a", "seen"),
+    outputs=("y", "seen"),
+    precision="full",
+)
 def scatter_recurrence(
     x: Array, indices: Array, a: Array, b: Array, *, axis: int, reverse: bool = False
 ) -> tuple[Array, Array]:
@@ -151,9 +149,10 @@ def scatter_extreme(
     x: Array, indices: Array, updates: Array, *, axis: int, smallest: bool = False
 ) -> Array:
     """The largest of each element and the updates of its position, or the smallest; NaN wins."""
-    result = x.copy()
+    result = np.array(x, order="C")
+    places = flat_places(indices, x.shape, axis, "scatter_elements")
     ufunc = np.minimum if smallest else np.maximum
-    ufunc.at(result, _places(indices, axis, x.shape[axis]), updates)
+    ufunc.at(result.reshape(-1), places, updates.reshape(-1))
     return result
 
 

@@ -21,7 +21,7 @@ __all__ = ["cummax", "cummin", "logcumsumexp", "topk"]
 
 
 def _along(name: str, x: Variable, axis: int | None) -> int:
-    """Return an axis (default 0) counted from the front; name the function where there is none."""
+    """Return an axis (``None`` is 0) counted from the front; name the function in the error."""
     try:
         return normalize_axis(int(axis or 0), x.ndim)
     except ShapeError as error:
@@ -39,16 +39,19 @@ def running_extreme(
 
     NaN counts as more extreme than all numbers.
     """
-    source = np.moveaxis(x, axis, 0)
-    source = source[::-1] if reverse else source
-    running = (np.minimum if smallest else np.maximum).accumulate(source, axis=0)
-    is_new = np.zeros(source.shape, bool)
-    is_new[1:] = (running[1:] != running[:-1]) & (running[:-1] == running[:-1])
-    steps = np.arange(len(source)).reshape(-1, *[1] * (x.ndim - 1))
-    index = np.maximum.accumulate(np.where(is_new, steps, 0), axis=0)
-    if reverse:
-        running, index = running[::-1], len(source) - 1 - index[::-1]
-    return np.array(np.moveaxis(running, 0, axis)), np.array(np.moveaxis(index, 0, axis))
+    source = np.flip(x, axis) if reverse else x
+    running = (np.minimum if smallest else np.maximum).accumulate(source, axis=axis)
+    before, behind = (
+        running[(*[slice(None)] * axis, part)] for part in (slice(None, -1), slice(1, None))
+    )
+    is_new = np.zeros(x.shape, bool)
+    is_new[(*[slice(None)] * axis, slice(1, None))] = (behind != before) & (before == before)
+    steps = np.arange(x.shape[axis]).reshape(-1, *[1] * (x.ndim - 1 - axis))
+    index = np.maximum.accumulate(np.where(is_new, steps, 0), axis=axis)
+    if not reverse:
+        return running, index
+    last = x.shape[axis] - 1
+    return np.flip(running, axis).copy(), last - np.flip(index, axis)
 
 
 @running_extreme.infer
@@ -164,7 +167,7 @@ def cummin(
 # Running log-sums --------------------------------------------------------------------------------
 
 
-@defop("nnl::logcumsumexp", save=("x", "y"))
+@defop("nnl::logcumsumexp", save=("x", "y"), precision="full")
 @single_precision
 def logcumsumexp_operator(
     x: Array, *, axis: int, exclusive: bool = False, reverse: bool = False
@@ -284,6 +287,53 @@ for _operator in _scans:
 # The largest -------------------------------------------------------------------------------------
 
 
+@defop("nnl::topk", save=("index",), outputs=("y", "index"))
+def topk_operator(x: Array, *, k: int, axis: int, largest: bool = True) -> tuple[Array, Array]:
+    """The ``k`` largest (or smallest) elements along an axis by rank, and where they are."""
+    _, order = sort_operator.reference(x, axis=axis, reverse=largest)
+    index = np.take(order, np.arange(k), axis)
+    return np.take_along_axis(x, index, axis), index
+
+
+@topk_operator.infer
+def topk_infer(x: Spec, *, k: int, axis: int, largest: bool) -> tuple[Spec, Spec]:
+    """``k`` in place of the length of the axis, twice."""
+    along = normalize_axis(axis, x.ndim)
+    if not 0 <= k <= x.shape[along]:
+        raise ShapeError(
+            f"k {k} must be between 0 and the {x.shape[along]} elements along axis {along}"
+        )
+    y = x.with_shape((*x.shape[:along], k, *x.shape[along + 1 :]))
+    return y, y.with_dtype(np.int64)
+
+
+@topk_operator.vjp
+def topk_vjp(g: Any, y: Any, x: Any, *, k: int, axis: int, largest: bool) -> tuple[Any, ...]:
+    """Put the gradients back where the elements were."""
+    zeros = F.broadcast(Variable.constant(np.zeros((), x.dtype)), x.shape)
+    return (F.scatter_add(zeros, y[1], g[0], axis),)
+
+
+@topk_operator.samples
+def topk_samples(rng: np.random.Generator) -> Iterator[Sample]:
+    """Both ends, each axis, long and short, ties, NaN, infinities, integers, all, none."""
+    for largest in (False, True):
+        yield Sample(rng.permutation(200).reshape(2, 100) / 4, k=5, axis=1, largest=largest)
+        yield Sample(rng.integers(0, 9, size=(90, 2)), k=20, axis=0, largest=largest)
+        yield Sample(rng.permutation(60).reshape(3, 20) / 4, k=3, axis=-1, largest=largest)
+        yield Sample(rng.permutation(24).reshape(2, 3, 4) / 4, k=2, axis=1, largest=largest)
+        yield Sample(rng.permutation(7) / 4, k=7, axis=0, largest=largest)
+        yield Sample(rng.integers(0, 3, size=(4, 9)), k=5, axis=1, largest=largest)
+        special = np.array([2.0, np.nan, -np.inf, np.inf, 3.0, np.nan, -np.inf, 1.0])
+        for k in (1, 4, 6, 7):
+            yield Sample(special, k=k, axis=0, largest=largest)
+    yield Sample(rng.normal(size=(2, 3)), k=0, axis=1)
+    yield Sample(np.zeros((0, 3)), k=2, axis=1)
+
+
+topk_operator.multiply_adds(_cost)
+
+
 def topk(
     x: Operand, k: int, axis: int = -1, largest: bool = True, sorted: bool = True
 ) -> tuple[Variable, Variable]:
@@ -318,12 +368,4 @@ def topk(
         - ONNX: `TopK`
     """
     values = to_variable(x)
-    along = _along("topk", values, axis)
-    if not 0 <= k <= values.shape[along]:
-        raise ShapeError(
-            f"topk: k {k} must be between 0 and the {values.shape[along]} elements along axis "
-            f"{along}: input shape {values.shape}"
-        )
-    _, order = sort_operator(values, axis=along, reverse=bool(largest))
-    index = F.getitem(order, (*[slice(None)] * along, slice(int(k))))
-    return F.gather_elements(values, index, along), index
+    return topk_operator(values, k=int(k), axis=_along("topk", values, axis), largest=bool(largest))

@@ -46,6 +46,20 @@ def as_positions(indices: Array, length: int, what: str, *, from_end: bool = Fal
     return positions
 
 
+def flat_places(indices: Array, shape: tuple[int, ...], axis: int, what: str) -> Array:
+    """Return where in the flat array of a shape each element of `scatter_add` and its kin belongs.
+
+    NumPy's ``ufunc.at`` is ten times as fast with these as with an index for each axis.
+    """
+    where: list[Array] = list(np.indices(indices.shape, sparse=True))
+    where[axis] = as_positions(indices, shape[axis], f"{what} along axis {axis}")
+    places = np.zeros(indices.shape, np.intp)
+    for positions, length in zip(where, shape, strict=True):
+        places *= length
+        places += positions
+    return places.reshape(-1)
+
+
 def to_variable(value: Operand) -> Variable:
     return value if isinstance(value, Variable) else Variable.constant(value)
 
@@ -314,13 +328,11 @@ def scatter_add_operator(x0: Array, indices: Array, x1: Array, *, axis: int = 0)
     ``indices`` may be shorter than ``x0`` along the other axes, and than ``x1`` along all.
     """
     at = normalize_axis(axis, x0.ndim)
-    positions = as_positions(indices, x0.shape[at], f"scatter_add along axis {at}")
-    where: list[Array] = list(np.indices(indices.shape, sparse=True))
-    where[at] = positions
+    places = flat_places(indices, x0.shape, at, "scatter_add")
     values = x1[tuple(slice(length) for length in indices.shape)]
     dtype = promote(x0.dtype, x1.dtype)
-    sums = x0.astype(np.float32 if dtype == np.float16 else dtype)
-    np.add.at(sums, tuple(where), values)
+    sums = x0.astype(np.float32 if dtype == np.float16 else dtype, order="C")
+    np.add.at(sums.reshape(-1), places, values.reshape(-1))
     return sums.astype(dtype)
 
 

@@ -134,6 +134,22 @@ def test_the_largest_are_the_end_of_what_is_sorted(
     np.testing.assert_array_equal(np.take_along_axis(x, places.d, axis), values.d)
 
 
+@given(st.integers(0, 2**32 - 1), st.integers(1, 200), st.integers(1, 60), st.booleans())
+@settings(deadline=None, max_examples=60)
+def test_ties_and_nan_are_ranked_as_in_a_stable_sort(
+    seed: int, length: int, k: int, largest: bool
+) -> None:
+    levels = np.array([-np.inf, -1, 0, 1, np.inf, np.nan], np.float32)
+    x = np.random.default_rng(seed).choice(levels, size=(3, length))
+    k = min(k, length)
+    rank = np.where(np.isnan(x), 6, np.searchsorted(levels[:5], x))
+    expected = np.argsort(-rank if largest else rank, axis=1, kind="stable")[:, :k]
+    values, places = F.topk(x, k, largest=largest)
+    forward_all([values, places])
+    np.testing.assert_array_equal(places.d, expected)
+    np.testing.assert_array_equal(values.d, np.take_along_axis(x, expected, 1))
+
+
 def test_gradient_goes_back_to_where_the_elements_were() -> None:
     x = with_gradient(3, 1, 4)
     values, _ = F.topk(x, 2)
