@@ -46,8 +46,8 @@ def _axis_weights(start: Array, end: Array, bins: int, length: int, ratio: int) 
     at = at.clip(0, length - 1)
     low = np.floor(at)
     weight = valid / counts[:, None, None]
-    box, bin_ = np.indices(at.shape[:2], sparse=True)
-    row = (box * bins + bin_)[..., None] * (length + 1) + low.astype(np.intp)
+    bin_ = np.arange(start.size * bins).reshape(start.size, bins, 1)
+    row = bin_ * (length + 1) + low.astype(np.intp)
     size = start.size * bins * (length + 1)
     below = np.bincount(row.reshape(-1), (weight * (1 - (at - low))).reshape(-1), size)
     above = np.bincount(row.reshape(-1) + 1, (weight * (at - low)).reshape(-1), size + 1)[:size]
