@@ -113,7 +113,8 @@ def lower(
         whether the assignments of the nodes on the way are part of the graph; those of a
         gradient's own nodes are in any case
     updates
-        further outputs that overwrite a storage the graph reads
+        further outputs that overwrite a storage the graph reads; assignments to parts of it are
+        seen by later readers, and not written besides
     root
         the output that these are gradients of: it tells what belongs to the graph
     """
@@ -172,7 +173,12 @@ def lower(
     for variable, storage in outputs:
         graph.outputs.append(value_of(variable, 1 if _reads_backward(variable, is_backward) else 0))
         lowered.outputs.append(storage)
-    assigned = [(read(e.value, 0, e.moment), e.target._data) for e in timeline.last()]
+    updated = {storage.base_identity() for _, storage in updates}
+    assigned = [
+        (read(e.value, 0, e.moment), e.target._data)
+        for e in timeline.last()
+        if e.target._data.base_identity() not in updated
+    ]
     for result, storage in (*assigned, *((value_of(v, 0), storage) for v, storage in updates)):
         graph.updates[len(graph.outputs)] = graph.leaves.index(leaf(storage))
         graph.outputs.append(result)

@@ -12,7 +12,7 @@ from nnl_core import functions as F
 from nnl_core.errors import OperatorError, ShapeError
 from nnl_core.graph.modes import no_grad
 from nnl_core.graph.operator import Array, Sample, defop
-from nnl_core.graph.spec import Spec, broadcast_shapes, elementwise_spec
+from nnl_core.graph.spec import Spec, elementwise_spec
 from nnl_core.graph.variable import Operand, Variable
 from nnl_core.operators.arithmetic import cast, unbroadcast
 from nnl_core.operators.dtypes import floating, single_precision, wide
@@ -37,6 +37,12 @@ ROUND_MODES = ("HALF_AWAY_FROM_ZERO", "HALF_TO_EVEN")
 def _require(name: str, holds: bool, sentence: str) -> None:
     if not holds:
         raise OperatorError(f"{name}: {sentence}")
+
+
+def _fits(shape: tuple[int, ...], whole: tuple[int, ...]) -> bool:
+    """Whether a shape broadcasts to another one that it does not enlarge."""
+    ends = zip(reversed(shape), reversed(whole), strict=False)
+    return len(shape) <= len(whole) and all(n in (1, m) for n, m in ends)
 
 
 # Two levels --------------------------------------------------------------------------------------
@@ -249,8 +255,7 @@ quantize_between.elementwise(
 @quantize_between.infer
 def quantize_between_infer(x: Spec, low: Spec, high: Spec, scale: Spec, *, fine: bool) -> Spec:
     """That of ``x``."""
-    shape = broadcast_shapes(x.shape, low.shape, high.shape, scale.shape)
-    if shape != x.shape:
+    if not all(_fits(spec.shape, x.shape) for spec in (low, high, scale)):
         raise ShapeError(f"a range of shape {low.shape} does not broadcast to {x.shape}")
     return x
 
@@ -387,7 +392,7 @@ def min_max_quantize(
         cast(one, x.dtype) if one.dtype != x.dtype else one
         for one in map(floating, (qr_min, qr_max, ql_min, ql_max))
     )
-    if broadcast_shapes(x.shape, low.shape) != x.shape:
+    if not _fits(low.shape, x.shape):
         raise ShapeError(
             f"min_max_quantize: a range of shape {low.shape} does not broadcast to the input of "
             f"shape {x.shape}"
@@ -632,7 +637,7 @@ def quantize_linear_infer(
 
 def _scaled_spec(x: Spec, scale: Spec, zero_point: Spec) -> Spec:
     for name, spec in (("scale", scale), ("zero_point", zero_point)):
-        if spec.ndim > x.ndim or broadcast_shapes(x.shape, spec.shape) != x.shape:
+        if not _fits(spec.shape, x.shape):
             raise ShapeError(f"{name} of shape {spec.shape} does not broadcast to {x.shape}")
     return elementwise_spec(x, scale, zero_point)
 
