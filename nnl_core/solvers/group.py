@@ -131,22 +131,27 @@ class FlatGroup:
         rate = self.solver.learning_rate() * self.rate_factor
         return StepNumbers(t, self.dtype, rate, self.solver.own_decay * self.decay_factor)
 
-    def updates(self, gradient: Variable | None = None) -> list[Update]:
+    def updates(
+        self, gradient: Variable | None = None, parameter: Variable | None = None
+    ) -> list[Update]:
         """Return the rule as graph: new values, each with the storage that it overwrites.
 
-        ``gradient`` is flat, as ``F.pack`` makes it from the parameters' gradients in order;
-        default: the leaf of all gradients that `gradient` stores.
+        ``gradient`` and ``parameter`` are flat, as ``F.pack`` makes them from those of the
+        parameters in order; default: the leaves of all gradients and of all data.
         """
         with auto_forward(False), mixed_precision(None):
             push_scope_name(self.solver.name)
             try:
-                return self._updates(self.storage.grad if gradient is None else gradient)
+                return self._updates(
+                    self.storage.grad if gradient is None else gradient,
+                    self.storage.data if parameter is None else parameter,
+                )
             finally:
                 pop_scope_name()
 
-    def _updates(self, gradient: Variable) -> list[Update]:
+    def _updates(self, gradient: Variable, parameter: Variable) -> list[Update]:
         solver = self.solver
-        parameter = _as(self.storage.data, self.dtype)
+        parameter = _as(parameter, self.dtype)
         gradient = _as(gradient, self.dtype)
         states = {name: Variable.on(block) for name, block in self.states.items()}
         average = states.pop(AVERAGE, None)

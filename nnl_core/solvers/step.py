@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 
@@ -217,9 +217,12 @@ class CompiledStep:
                     if exact is not group.gradient:
                         computed.append((F.cast(gradient, group.gradient.dtype), group.gradient))
             if not kind.startswith("gradients"):
-                changed = self._decayed(self.clipping.apply(flat, self._groups))
-                for gradient, group in zip(changed, self._groups, strict=True):
-                    updates += group.updates(gradient)
+                data = [
+                    _flat_data(group, () if kind == "update" else order) for group in self._groups
+                ]
+                changed = self._decayed(self.clipping.apply(flat, self._groups), data)
+                for gradient, values, group in zip(changed, data, self._groups, strict=True):
+                    updates += group.updates(gradient, values)
                 if self.loss_scale is not None:
                     finite = _all_finite(flat)
                     computed.append((finite, self._finite))
@@ -272,13 +275,22 @@ class CompiledStep:
             flat.append(packed if self.loss_scale is None else packed / self._divisor)
         return flat
 
-    def _decayed(self, flat: list[Variable]) -> list[Variable]:
+    def _decayed(self, flat: list[Variable], data: list[Variable]) -> list[Variable]:
         if self.weight_decay and not self.solver.weight_decay_is_fused():
             flat = [
-                gradient + self.weight_decay * group.decay_factor * group.storage.data
-                for gradient, group in zip(flat, self._groups, strict=True)
+                gradient + self.weight_decay * group.decay_factor * values
+                for gradient, values, group in zip(flat, data, self._groups, strict=True)
             ]
         return flat
+
+
+def _flat_data(group: FlatGroup, nodes: Iterable[Node]) -> Variable:
+    """Return the group's data as the nodes leave it: some layers assign to their parameters."""
+    own = {id(parameter.data) for parameter in group.parameters.values()}
+    if own.isdisjoint(id(effect.target.data) for node in nodes for effect in node.effects):
+        return group.storage.data
+    packed: Variable = F.pack(*group.parameters.values())
+    return packed
 
 
 def _all_finite(flat: Sequence[Variable]) -> Variable:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+import nnl_core as nnl
 from nnl_core import functions as F
 from nnl_core.errors import OperatorError, ShapeError
 from nnl_core.graph.modes import auto_forward
@@ -233,3 +234,65 @@ def test_impossible_choices_are_named():
         F.inq_affine(ONES, given[1], zeros(1))
     with pytest.raises(OperatorError, match=r"weight is computed by"):
         F.inq_affine(ONES, given[1] * 2, zeros(2, 1))
+
+
+# Training ----------------------------------------------------------------------------------------
+
+
+def trained(layer, parameters, *, compiled, decay):
+    """Losses and parameters of four steps of a layer that assigns to its parameters."""
+    rng = np.random.default_rng(0)
+    x, target = Variable((5, 3)), Variable((5, 2))
+    loss = F.mean(F.squared_error(layer(x), target))
+    solver = nnl.S.Momentum(0.3)
+    solver.set_parameters(parameters)
+    step = nnl.compile_step(loss, solver, weight_decay=decay) if compiled else None
+    losses = []
+    for _ in range(4):
+        x.d, target.d = rng.normal(size=(5, 3)), rng.normal(size=(5, 2))
+        if step is not None:
+            step.run()
+        else:
+            loss.forward()
+            solver.zero_grad()
+            loss.backward()
+            solver.weight_decay(decay)
+            solver.update()
+        losses.append(float(loss.d))
+    return losses, {name: parameter.d.tolist() for name, parameter in parameters.items()}
+
+
+@pytest.mark.parametrize("decay", [0.0, 0.1])
+def test_a_compiled_step_updates_what_fixing_weights_has_left(decay):
+    def run(compiled):
+        w = leaf(np.random.default_rng(1).normal(size=(3, 2)), dtype=np.float32)
+        b = leaf([0.5, -0.5], dtype=np.float32)
+        marks = zeros(3, 2)
+
+        def layer(x):
+            return F.inq_affine(x, w, marks, b, inq_iterations=(1, 3))
+
+        return trained(layer, {"w": w, "b": b}, compiled=compiled, decay=decay)
+
+    (losses, values), (expected, wanted) = run(True), run(False)
+    assert losses == pytest.approx(expected, rel=1e-5)
+    for name, value in values.items():
+        np.testing.assert_allclose(value, wanted[name], rtol=1e-5, atol=1e-6)
+
+
+def test_a_compiled_step_updates_a_range_that_was_widened():
+    def run(compiled):
+        w = leaf(np.random.default_rng(1).normal(size=(3, 2)), dtype=np.float32)
+        low, high = leaf([[-0.5]], dtype=np.float32), leaf([[0.25]], dtype=np.float32)
+        levels = (np.zeros((1, 1)), np.full((1, 1), 7.0))
+
+        def layer(x):
+            return F.affine(x, F.min_max_quantize(w, low, high, *levels, eps=1.0))
+
+        parameters = {"w": w, "low": low, "high": high}
+        return trained(layer, parameters, compiled=compiled, decay=0.0)
+
+    (losses, values), (expected, wanted) = run(True), run(False)
+    assert losses == pytest.approx(expected, rel=1e-5)
+    for name, value in values.items():
+        np.testing.assert_allclose(value, wanted[name], rtol=1e-5, atol=1e-6)
