@@ -48,7 +48,9 @@ def random_key_infer(start: Spec, counter: Spec) -> Spec:
     """Two integers."""
     if start.shape != (2,) or counter.shape != ():
         raise ShapeError("start must hold two numbers, and counter one")
-    return Spec((2,), np.dtype(np.uint64))
+    if not start.dtype == counter.dtype == np.uint64:
+        raise ShapeError(f"keys are uint64, not {start.dtype} and {counter.dtype}")
+    return start
 
 
 @random_key_operator.samples

@@ -15,6 +15,7 @@ from nnl_core.graph.spec import Spec
 
 Values: TypeAlias = Sequence[Array | None]
 
+INTEGERS = [np.dtype(f"{sign}int{bits}") for sign in ("", "u") for bits in (8, 16, 32, 64)]
 TOLERANCES = {"float64": 1e-12, "float32": 1e-5, "float16": 5e-3, "bfloat16": 1e-2}
 
 
@@ -34,6 +35,16 @@ def variants(inputs: Values) -> Iterator[list[Array | None]]:
             yield cast_floating(inputs, dtype)
     else:
         yield copies(inputs)
+
+
+def integer_variants(inputs: Values) -> Iterator[list[Array | None]]:
+    """Yield the inputs with the integers among them in each other dtype that holds them."""
+    whole = [a for a in inputs if a is not None and a.dtype.kind in "iu"]
+    for dtype in INTEGERS:
+        bounds = np.iinfo(dtype)
+        fits = all(np.all((a >= bounds.min) & (a <= bounds.max)) for a in whole)
+        if fits and any(a.dtype != dtype for a in whole):
+            yield [a if a is None or a.dtype.kind not in "iu" else a.astype(dtype) for a in inputs]
 
 
 def cast_floating(inputs: Values, dtype: npt.DTypeLike) -> list[Array | None]:

@@ -8,7 +8,7 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from nnl_core.errors import OperatorError
+from nnl_core.errors import OperatorError, ShapeError
 from nnl_core.graph.backend import Backend
 from nnl_core.graph.dtypes import is_floating
 from nnl_core.graph.ir import ABSENT, Graph, Instruction
@@ -25,6 +25,7 @@ from nnl_core.testing.arrays import (
     describe,
     difference,
     garbage,
+    integer_variants,
     repeated,
     same_bits,
     variants,
@@ -62,11 +63,12 @@ def check_operator(
     """Hold an operator to its promises on each of its samples.
 
     Checked are: inputs stay as they were; outputs share no memory with them; `infer` says what
-    comes out, in every floating dtype; memory layout changes nothing; narrow dtypes agree with
-    ``float64``; the gradient, and the gradient's gradient, agree with central differences; the
-    elementwise expression agrees (where there is a C compiler); each way in which ``backend`` runs
-    the operator (at once, compiled, in place, in a fused group) agrees; all of it gives the same
-    bits twice. ``tolerance`` multiplies all allowed differences, for operators whose results are
+    comes out, in every floating dtype, and in every integer dtype that it takes and that holds a
+    sample's integers; memory layout changes nothing; narrow dtypes agree with ``float64``; the
+    gradient, and the gradient's gradient, agree with central differences; the elementwise
+    expression agrees (where there is a C compiler); each way in which ``backend`` runs the operator
+    (at once, compiled, in place, in a fused group) agrees; all of it gives the same bits twice.
+    ``tolerance`` multiplies all allowed differences, for operators whose results are
     ill-conditioned.
 
     Raises `OperatorCheckError`.
@@ -114,6 +116,8 @@ class _SampleCheck:
             expected = self.check_reference(inputs)
             self.check_layouts(inputs, expected)
             self.check_backend(inputs, expected)
+        for inputs in integer_variants(self.inputs):
+            self.check_integers(inputs)
         check_derivatives(
             self.operator,
             self.inputs,
@@ -243,13 +247,7 @@ class _SampleCheck:
     def check_backend(self, inputs: Values, expected: Sequence[Array]) -> None:
         """Run at once, and compiled: alone, between neighbours, in a fused group."""
         backend, specs = self.backend, self.specs(inputs)
-
-        def at_once(*arrays: Array | None) -> tuple[Array, ...]:
-            buffers = [None if a is None else backend.from_host(a) for a in arrays]
-            results = backend.run(self.operator, buffers, self.attributes, specs)
-            return tuple(np.asarray(backend.to_host(one)) for one in results)
-
-        self.twice(f"backend {backend.name!r}", copies(inputs), expected, at_once)
+        self.check_at_once(inputs, expected)
         for what, graph in self.graphs(inputs, specs):
             program = self.compiled(what, graph)
 
@@ -269,6 +267,27 @@ class _SampleCheck:
                 view = kernel(source, *inputs[1:], out=None, **self.attributes)
             if source.size and view.size and not np.may_share_memory(source, view):
                 self.fail("view", "the NumPy kernel without out= returns no view of the input")
+
+    def check_at_once(self, inputs: Values, expected: Sequence[Array]) -> None:
+        """Run at once."""
+        backend, specs = self.backend, self.specs(inputs)
+
+        def at_once(*arrays: Array | None) -> tuple[Array, ...]:
+            buffers = [None if a is None else backend.from_host(a) for a in arrays]
+            results = backend.run(self.operator, buffers, self.attributes, specs)
+            return tuple(np.asarray(backend.to_host(one)) for one in results)
+
+        self.twice(f"backend {backend.name!r}", copies(inputs), expected, at_once)
+
+    def check_integers(self, inputs: Values) -> None:
+        """Check the reference and a run at once, where `infer` takes these dtypes."""
+        try:
+            self.operator.infer_specs(
+                [None if a is None else Spec.of(a) for a in inputs], self.attributes
+            )
+        except ShapeError:
+            return
+        self.check_at_once(inputs, self.check_reference(inputs))
 
     def twice(
         self,
