@@ -94,8 +94,10 @@ def public() -> dict[str, list[Entry]]:
 
 
 def page_of(entry: Entry) -> str:
-    """A heading and what mkdocstrings makes of the docstring."""
-    return f"# {entry.namespace}.{entry.name}\n\n::: {entry.module}.{entry.name}\n"
+    """What mkdocstrings makes of the docstring, under the name that users call."""
+    title = f"{entry.namespace}.{entry.name}"
+    options = f"    options: {{heading: {title}, toc_label: {title}, heading_level: 1}}"
+    return f"::: {entry.module}.{entry.name}\n{options}\n"
 
 
 def by_family(namespace: Iterable[Entry]) -> dict[str, list[Entry]]:
@@ -134,6 +136,10 @@ def cell(text: str) -> str:
 def names(everything: dict[str, list[Entry]]) -> str:
     """Write what each is called in nnabla, PyTorch and ONNX, or why it is not."""
     lines = [
+        "---",
+        "hide: [toc]",
+        "---",
+        "",
         "# Names",
         "",
         "What is called what elsewhere. Where another library has no such function, the cell says",

@@ -415,8 +415,9 @@ def convolution(
     ``y[n, m, i] = bias[m] + sum over c, k of weight[m, c, k] x[n, c, i stride + k dilation - pad]``
 
     Args:
-        x: (*batch, channels, *spatial), or (*batch, *spatial, channels) with ``channel_last``.
-        weight: (maps, channels/group, *kernel), or (maps, *kernel, channels/group) with
+        x: ``(*batch, channels, *spatial)``, or ``(*batch, *spatial, channels)`` with
+            ``channel_last``.
+        weight: ``(maps, channels/group, *kernel)``, or ``(maps, *kernel, channels/group)`` with
             ``channel_last``.
         bias: (maps,), or ``None``.
         base_axis: number of batch axes, or the negative index of the first axis after them.
@@ -476,8 +477,9 @@ def deconvolution(
     ``(n - 1) stride + dilation (kernel - 1) + 1 - before - after + output_padding``.
 
     Args:
-        x: (*batch, channels, *spatial), or (*batch, *spatial, channels) with ``channel_last``.
-        weight: (channels, maps/group, *kernel), or (channels, *kernel, maps/group) with
+        x: ``(*batch, channels, *spatial)``, or ``(*batch, *spatial, channels)`` with
+            ``channel_last``.
+        weight: ``(channels, maps/group, *kernel)``, or ``(channels, *kernel, maps/group)`` with
             ``channel_last``.
         bias: (maps,), or ``None``.
         base_axis: number of batch axes, or the negative index of the first axis after them.
@@ -541,9 +543,9 @@ def depthwise_convolution(
     """Convolve each channel alone, with ``multiplier`` maps for each.
 
     Args:
-        x: (*batch, channels, *spatial).
-        weight: (channels * multiplier, *kernel).
-        bias: (channels * multiplier,), or ``None``.
+        x: ``(*batch, channels, *spatial)``.
+        weight: ``(channels * multiplier, *kernel)``.
+        bias: ``(channels * multiplier,)``, or ``None``.
         base_axis: number of batch axes, or the negative index of the first axis after them.
         pad: zeros at both ends of each spatial axis: a number, one per axis, or (before, after)
             pairs.
@@ -595,8 +597,8 @@ def depthwise_deconvolution(
     """Transpose `depthwise_convolution`: every ``divisor`` channels are summed into one map.
 
     Args:
-        x: (*batch, channels, *spatial).
-        weight: (channels, *kernel).
+        x: ``(*batch, channels, *spatial)``.
+        weight: ``(channels, *kernel)``.
         bias: (channels / divisor,), or ``None``.
         base_axis: number of batch axes, or the negative index of the first axis after them.
         pad: what the convolution padded, taken off at both ends of each spatial axis.

@@ -47,7 +47,8 @@ def fused_convolution(
     Normalisation is left out where its four arrays are ``None``, and so is ``z``.
 
     Args:
-        x: (*batch, channels, *spatial), or (*batch, *spatial, channels) with ``channel_last``.
+        x: ``(*batch, channels, *spatial)``, or ``(*batch, *spatial, channels)`` with
+            ``channel_last``.
         weight: as that of `convolution`.
         bias: (maps,), or ``None``.
         beta: as that of `batch_normalization`.

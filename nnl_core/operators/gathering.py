@@ -228,7 +228,7 @@ def embed(x0: Operand, w: Operand) -> Variable:
 
     Args:
         x0: whole numbers from 0 on, of any dtype and shape.
-        w: (rows, *features).
+        w: ``(rows, *features)``.
 
     Returns:
         ``x0.shape + w.shape[1:]``.

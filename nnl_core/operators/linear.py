@@ -235,9 +235,9 @@ def affine(
     """Apply a fully connected layer: ``y = x W + b``.
 
     Args:
-        x: (*batch, *inputs); the axes from ``base_axis`` on are flattened.
-        weight: (inputs, *outputs).
-        bias: (*outputs), or ``None``.
+        x: ``(*batch, *inputs)``; the axes from ``base_axis`` on are flattened.
+        weight: ``(inputs, *outputs)``.
+        bias: ``(*outputs)``, or ``None``.
         base_axis: first axis that is not a batch axis.
 
     Raises:

@@ -60,7 +60,7 @@ def bool_gather(input: Operand, mask: Operand) -> Variable:
             anything runs.
 
     Returns:
-        (number of slices, *other axes).
+        ``(number of slices, *other axes)``.
 
     Raises:
         OperatorError: a later run finds another number of slices.
@@ -126,7 +126,7 @@ def bool_scatter(input: Operand, mask: Operand, output: Operand | None = None) -
     """Put slices, in order, where a mask is set.
 
     Args:
-        input: (number of slices, *other axes).
+        input: ``(number of slices, *other axes)``.
         mask: the first axes of the result; all but 0 is true.
         output: what the result holds elsewhere, and stays as it is; ``None`` for 0.
 

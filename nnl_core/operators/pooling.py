@@ -461,8 +461,8 @@ def max_pooling(
     """Take the largest element of each window; NaN wins.
 
     Args:
-        x: (*leading, *spatial), as many spatial axes as the kernel has; with ``channel_last``
-            (*leading, *spatial, channels).
+        x: ``(*leading, *spatial)``, as many spatial axes as the kernel has; with ``channel_last``
+            ``(*leading, *spatial, channels)``.
         kernel: shape of the window, a length for each spatial axis.
         stride: steps of the window, by default its shape.
         ignore_border: whether only windows inside the padded input count, or all that begin inside
@@ -543,8 +543,8 @@ def sum_pooling(
     """Sum each window.
 
     Args:
-        x: (*leading, *spatial), as many spatial axes as the kernel has; with ``channel_last``
-            (*leading, *spatial, channels).
+        x: ``(*leading, *spatial)``, as many spatial axes as the kernel has; with ``channel_last``
+            ``(*leading, *spatial, channels)``.
         kernel: shape of the window, a length for each spatial axis.
         stride: steps of the window, by default its shape.
         ignore_border: whether only windows inside the padded input count, or all that begin inside
@@ -588,8 +588,8 @@ def average_pooling(
     What a window reaches beyond the padding never counts.
 
     Args:
-        x: (*leading, *spatial), as many spatial axes as the kernel has; with ``channel_last``
-            (*leading, *spatial, channels).
+        x: ``(*leading, *spatial)``, as many spatial axes as the kernel has; with ``channel_last``
+            ``(*leading, *spatial, channels)``.
         kernel: shape of the window, a length for each spatial axis.
         stride: steps of the window, by default its shape.
         ignore_border: whether only windows inside the padded input count, or all that begin inside
@@ -624,7 +624,7 @@ def global_average_pooling(x: Operand) -> Variable:
     """Average over all axes after the channels.
 
     Args:
-        x: (batch, channels, *spatial).
+        x: ``(batch, channels, *spatial)``.
 
     Returns:
         (batch, channels, 1, ..., 1).
@@ -655,8 +655,8 @@ def unpooling(x: Operand, kernel: Sequence[int], channel_last: bool = False) -> 
     """Repeat each element over a block in the spatial axes.
 
     Args:
-        x: (*leading, *spatial), as many spatial axes as the kernel has; with ``channel_last``
-            (*leading, *spatial, channels).
+        x: ``(*leading, *spatial)``, as many spatial axes as the kernel has; with ``channel_last``
+            ``(*leading, *spatial, channels)``.
         kernel: shape of the block, a length for each spatial axis.
         channel_last: where the channels are.
 

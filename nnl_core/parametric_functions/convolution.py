@@ -37,7 +37,7 @@ def convolution(
     under ``channel_last``, and ``conv/b`` of shape (outmaps,).
 
     Args:
-        inp: (*batch, channels, *spatial), or the channels last with ``channel_last``.
+        inp: ``(*batch, channels, *spatial)``, or the channels last with ``channel_last``.
         outmaps: how many output channels.
         kernel: shape of the window.
         pad: zeros at both ends of each spatial axis; one number per axis.
@@ -100,7 +100,7 @@ def depthwise_convolution(
     ``depthwise_conv/b`` of shape (channels x multiplier,).
 
     Args:
-        inp: (*batch, channels, *spatial).
+        inp: ``(*batch, channels, *spatial)``.
         kernel: shape of the window.
         pad: zeros at both ends of each spatial axis; one number per axis.
         stride: steps of the window; one per axis.
@@ -162,7 +162,7 @@ def deconvolution(
     last under ``channel_last``, and ``deconv/b`` of shape (outmaps,).
 
     Args:
-        inp: (*batch, channels, *spatial), or the channels last with ``channel_last``.
+        inp: ``(*batch, channels, *spatial)``, or the channels last with ``channel_last``.
         outmaps: how many output channels.
         kernel: shape of the window.
         pad: what is taken off at both ends of each spatial axis; one number per axis.
@@ -235,7 +235,7 @@ def depthwise_deconvolution(
     shape (channels / divisor,).
 
     Args:
-        inp: (*batch, channels, *spatial).
+        inp: ``(*batch, channels, *spatial)``.
         kernel: shape of the window.
         pad: what is taken off at both ends of each spatial axis; one number per axis.
         stride: steps of the window; one per axis.

@@ -36,7 +36,7 @@ def affine(
     Parameters ``affine/W`` of shape (inputs, *outputs) and ``affine/b`` of shape (*outputs).
 
     Args:
-        inp: (*batch, *inputs).
+        inp: ``(*batch, *inputs)``.
         n_outmaps: how many outputs, or their shape.
         base_axis: first axis that is not a batch axis.
         w_init: an initializer or an array; by default uniform (Glorot and Bengio, 2010).

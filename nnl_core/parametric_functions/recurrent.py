@@ -63,7 +63,7 @@ def rnn(
         name: a scope for the parameters; ``None`` for the current one.
 
     Returns:
-        The last layer's states (T, B, D * H) and each layer's last ones (L, D, B, H).
+        The last layer's states ``(T, B, D * H)`` and each layer's last ones (L, D, B, H).
 
     Gradient:
         That of `F.rnn`, for the inputs and the parameters.
@@ -137,7 +137,7 @@ def lstm(
         name: a scope for the parameters; ``None`` for the current one.
 
     Returns:
-        The last layer's states (T, B, D * H), and each layer's last states and contents of the
+        The last layer's states ``(T, B, D * H)``, and each layer's last states and contents of the
         memory, (L, D, B, H).
 
     Gradient:
@@ -211,7 +211,7 @@ def gru(
         name: a scope for the parameters; ``None`` for the current one.
 
     Returns:
-        The last layer's states (T, B, D * H) and each layer's last ones (L, D, B, H).
+        The last layer's states ``(T, B, D * H)`` and each layer's last ones (L, D, B, H).
 
     Gradient:
         That of `F.gru`, for the inputs and the parameters.
