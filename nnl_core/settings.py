@@ -95,14 +95,39 @@ class ScheduleSettings(Table):
     warmup: NonNegativeInt = 0
 
 
+class GroupSettings(Table):
+    """``[[solver.groups]]``: parameters that learn otherwise, as `nnl_core.S.ParameterGroup`."""
+
+    pattern: str
+    rate_factor: Annotated[Finite, Field(ge=0)] = 1.0
+    decay_factor: Annotated[Finite, Field(ge=0)] = 1.0
+    frozen: bool = False
+
+
+class LossScaleSettings(Table):
+    """``solver.loss_scale``: as `nnl_core.S.DynamicLossScale`, whose defaults these are."""
+
+    scale: PositiveFloat = 2.0**15
+    factor: Annotated[Finite, Field(gt=1)] = 2.0
+    interval: PositiveInt = 2000
+
+
 class SolverSettings(Table):
-    """``[solver]``: the update rule by ``name``; further keys are its arguments."""
+    """``[solver]``: the update rule by ``name``; further keys are its arguments.
+
+    ``average`` is the decay of the parameters' moving averages, which are then evaluated and saved.
+    """
 
     model_config = ConfigDict(extra="allow", frozen=True)
 
     name: str = "Adam"
     weight_decay: Annotated[Finite, Field(ge=0)] = 0.0
     clip_grad_norm: PositiveFloat | None = None
+    clip_grad_norm_each: PositiveFloat | None = None
+    clip_grad_value: PositiveFloat | None = None
+    average: Annotated[Finite, Field(ge=0, lt=1)] | None = None
+    groups: tuple[GroupSettings, ...] = ()
+    loss_scale: LossScaleSettings | None = None
     schedule: ScheduleSettings | None = None
 
     @property
@@ -114,12 +139,14 @@ class SolverSettings(Table):
 class TrainSettings(Table):
     """``[train]``: how long, in which portions, and where results go.
 
+    ``accumulate`` is the number of parts that each batch is computed in, to save memory.
     ``evaluate`` names the data set that is evaluated after each epoch (default: ``validation``,
     where there is one). ``folder`` holds a numbered folder for each run.
     """
 
     epochs: PositiveInt = 10
     batch_size: PositiveInt = 64
+    accumulate: PositiveInt = 1
     seed: NonNegativeInt = 0
     last_batch: Literal["keep", "drop"] = "keep"
     evaluate: str | None = None

@@ -49,8 +49,9 @@ def run(arguments: argparse.Namespace, session: Session) -> int:
         run_folder.describe_run(folder, project, workbench.session)
         with _interruptible(trainer):
             result = trainer.run()
-        final = {} if result.stopped == INTERRUPTED else _tested(trainer, workbench)
-        run_folder.save_result(folder, trainer.model, result, final)
+        with trainer.averaged():
+            final = {} if result.stopped == INTERRUPTED else _tested(trainer, workbench)
+            run_folder.save_result(folder, trainer.model, result, final)
         if result.stopped is not None:
             print(f"stopped after {result.steps} steps: {result.stopped}")
         for name, value in final.items():

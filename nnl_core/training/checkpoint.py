@@ -14,8 +14,8 @@ from nnl_core.training.state import TrainState
 class Checkpoint:
     """A copy of a run's state, made and taken back by `Trainer`.
 
-    ``random`` is that of `nnl_core.random`. Plugins keep what is theirs in ``plugins``, under their
-    names, as what JSON can hold and arrays.
+    ``random`` is that of `nnl_core.random`, ``loss_scale`` that of a `DynamicLossScale`, if any.
+    Plugins keep what is theirs in ``plugins``, under their names, as what JSON can hold and arrays.
     """
 
     state: TrainState
@@ -24,4 +24,5 @@ class Checkpoint:
     learning_rate: float
     random: dict[str, Any]
     history: list[dict[str, float]]
+    loss_scale: dict[str, float] = field(default_factory=dict)
     plugins: dict[str, object] = field(default_factory=dict)

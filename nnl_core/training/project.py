@@ -15,6 +15,7 @@ from nnl_core.hooks import ScheduleSpec, SolverSpec
 from nnl_core.hooks.loading import did_you_mean, resolve
 from nnl_core.hooks.records import Record
 from nnl_core.schedules import LinearWarmupScheduler
+from nnl_core.solvers import DynamicLossScale, ParameterGroup
 from nnl_core.training.metrics import Comparison
 from nnl_core.training.model import MetricChoice, Model, ModelFunction
 from nnl_core.training.trainer import Trainer
@@ -89,7 +90,15 @@ class Workbench:
     def solver(self) -> Solver:
         """Make the solver."""
         settings: SolverSettings = self.settings.solver
-        return cast("Solver", self._make(SolverSpec, settings.name, settings.arguments, "solver"))
+        made = cast("Solver", self._make(SolverSpec, settings.name, settings.arguments, "solver"))
+        made.set_groups(ParameterGroup(**group.model_dump()) for group in settings.groups)
+        made.keep_average(settings.average)
+        return made
+
+    def loss_scale(self) -> DynamicLossScale | None:
+        """Make the loss scale, where there is one."""
+        settings = self.settings.solver.loss_scale
+        return None if settings is None else DynamicLossScale(**settings.model_dump())
 
     def schedule(self, rate: float, steps: int) -> Schedule | None:
         """Make the schedule of a learning rate, for a run of so many steps."""
@@ -142,9 +151,13 @@ class Workbench:
             batch_size=settings.batch_size,
             seed=settings.seed,
             last_batch=settings.last_batch,
+            accumulate=settings.accumulate,
             evaluate={evaluated: self.data(evaluated)} if evaluated else {},
             weight_decay=self.settings.solver.weight_decay,
             clip_grad_norm=self.settings.solver.clip_grad_norm,
+            clip_grad_norm_each=self.settings.solver.clip_grad_norm_each,
+            clip_grad_value=self.settings.solver.clip_grad_value,
+            loss_scale=self.loss_scale(),
             session=self.session,
         )
 

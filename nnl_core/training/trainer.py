@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from copy import deepcopy
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, TypedDict, cast
 
 import numpy as np
 
@@ -42,8 +43,19 @@ from nnl_core.training.state import TrainResult, TrainState
 
 if TYPE_CHECKING:
     from nnl_core.graph.program import NodeProfile
-    from nnl_core.schedules import Schedule
-    from nnl_core.solvers import Solver
+    from nnl_core.schedules import Schedule, WatchingSchedule
+    from nnl_core.solvers import DynamicLossScale, Solver
+
+
+class StepOptions(TypedDict):
+    """What `compile_step` is told of how to update."""
+
+    weight_decay: float
+    clip_grad_norm: float | None
+    clip_grad_norm_each: float | None
+    clip_grad_value: float | None
+    accumulate: int
+    loss_scale: DynamicLossScale | None
 
 
 class Trainer:
@@ -54,17 +66,22 @@ class Trainer:
     Parameters
     ----------
     solver
-        gets the model's parameters, those that need a gradient
+        gets the model's parameters, those that need a gradient; where it keeps averages of them,
+        these are what is evaluated
     schedule
-        sets the solver's learning rate before each step
+        sets the solver's learning rate before each step, and hears of the metric it watches
     seed
         of initial values, the order of the samples, and random functions
     last_batch
         whether a last batch that is shorter than the rest is used (one more program is compiled)
     evaluate
         data sources to evaluate after each epoch, by the name of their metrics
-    weight_decay, clip_grad_norm
-        as those of `nnl_core.compile_step`
+    accumulate
+        number of parts that each batch is computed in, to save memory: their gradients make one
+        update, that of the whole batch where its loss is a mean over samples
+    weight_decay, clip_grad_norm, clip_grad_norm_each, clip_grad_value, loss_scale
+        as those of `nnl_core.compile_step`; steps that the loss scale skips are reported as
+        ``skipped_steps``, the number of them so far
     folder
         where plugins put files of this run
 
@@ -84,8 +101,12 @@ class Trainer:
         seed: int = 0,
         last_batch: Literal["keep", "drop"] = "keep",
         evaluate: Mapping[str, DataSource] | None = None,
+        accumulate: int = 1,
         weight_decay: float = 0.0,
         clip_grad_norm: float | None = None,
+        clip_grad_norm_each: float | None = None,
+        clip_grad_value: float | None = None,
+        loss_scale: DynamicLossScale | None = None,
         folder: Path | None = None,
         session: Session | None = None,
     ) -> None:
@@ -103,13 +124,24 @@ class Trainer:
             for name, source in (evaluate or {}).items()
         ]
         self.history: list[dict[str, float]] = []
-        self._weight_decay = weight_decay
-        self._clip_grad_norm = clip_grad_norm
+        self.accumulate = accumulate
+        self.loss_scale = loss_scale
+        self._options: StepOptions = {
+            "weight_decay": weight_decay,
+            "clip_grad_norm": clip_grad_norm,
+            "clip_grad_norm_each": clip_grad_norm_each,
+            "clip_grad_value": clip_grad_value,
+            "accumulate": accumulate,
+            "loss_scale": loss_scale,
+        }
         self._stop: str | None = None
         self._steps: dict[int, tuple[Network, CompiledStep]] = {}
         random.seed(seed)
         # All of them now, so that random nodes get the same numbers however far a run goes.
-        networks = [self._step(size)[0] for size in self.iterator.sizes]
+        sizes = dict.fromkeys(
+            part for size in self.iterator.sizes for part in _part_sizes(size, accumulate)
+        )
+        networks = [self._step(size)[0] for size in sizes]
         self._metrics = model.new_metrics(networks[0])
 
     # ---------------------------------------------------------------- for plugins
@@ -149,6 +181,7 @@ class Trainer:
             learning_rate=self.solver.learning_rate(),
             random=deepcopy(random.get_state()),
             history=[dict(metrics) for metrics in self.history],
+            loss_scale={} if self.loss_scale is None else self.loss_scale.get_state(),
         )
         if self.session.events.checkpoint_save is not None:
             self.session.events.checkpoint_save(CheckpointSave(made))
@@ -175,15 +208,28 @@ class Trainer:
         random.set_state(checkpoint.random)
         self.state = replace(checkpoint.state)
         self.history = [dict(metrics) for metrics in checkpoint.history]
+        if self.loss_scale is not None and checkpoint.loss_scale:
+            self.loss_scale.set_state(checkpoint.loss_scale)
+        self._tell_schedule()
         if self.session.events.checkpoint_load is not None:
             self.session.events.checkpoint_load(CheckpointLoad(checkpoint))
 
     def profile(self, repeats: int = 5) -> list[NodeProfile]:
         """Make steps on the first batch, and return the cost of each node of their program."""
         batch = next(self.iterator.epoch(self.state.epoch))
-        network, program = self._step(len(batch))
-        feed(network, batch)
+        part = _parts(batch, self.accumulate)[0]
+        network, program = self._step(len(part))
+        feed(network, part)
         return program.profile(repeats)
+
+    @contextmanager
+    def averaged(self) -> Iterator[None]:
+        """Let the parameters be their averages inside a block, where the solver keeps some."""
+        if self.solver.average_decay is None:
+            yield
+        else:
+            with self.solver.averaged():
+                yield
 
     # ---------------------------------------------------------------- running
 
@@ -221,12 +267,19 @@ class Trainer:
             if self.state.batch == len(self.iterator):
                 self.state.epoch, self.state.batch = epoch + 1, 0
                 if self._stop is None:
-                    for evaluator in self.evaluators:
-                        found = evaluator.run()
-                        metrics |= {f"{evaluator.name}/{name}": found[name] for name in found}
+                    with self.averaged():
+                        for evaluator in self.evaluators:
+                            found = evaluator.run()
+                            metrics |= {f"{evaluator.name}/{name}": found[name] for name in found}
             if len(self.history) > epoch:  # the first part of an epoch that went on
                 self.history.pop()
             self.history.append(metrics)
+            watched: str | None = getattr(self.schedule, "metric", None)
+            if watched is not None and watched not in metrics and self._stop is None:
+                raise TrainingError(
+                    f"the schedule watches the metric {watched!r}; there are {', '.join(metrics)}"
+                )
+            self._tell_schedule()
             if events.metric is not None:
                 for name, value in metrics.items():
                     events.metric(MetricReported(name, value, self.state.step))
@@ -251,41 +304,60 @@ class Trainer:
             for accumulator in measured.values():
                 accumulator.reset()
         for batch in self.iterator.epoch(epoch, state.batch):
-            network, program = self._step(len(batch))
             step = state.step
             if schedule is not None:
                 self.solver.set_learning_rate(schedule.get_learning_rate(step))
             if step_start is not None:
                 step_start(StepStart(self, step, batch))
-            feed(network, batch)
-            run(program, batch)
-            if update_end is not None:
+            loss, updated = 0.0, False
+            parts = _parts(batch, self.accumulate)
+            self.solver.accumulated = 0
+            for number, part in enumerate(parts, 1):
+                network, program = self._step(len(part))
+                feed(network, part)
+                weight = None if self.accumulate == 1 else len(part) / len(batch)
+                if number < len(parts):
+                    program.compute_gradients(weight)
+                else:
+                    updated = run(program, batch, weight)
+                one = float(program.loss.data.read().item())
+                loss += one if weight is None else weight * one
+                for name, variable in network.measured.items():
+                    measured[name].add(variable.data.read(), len(part))
+            if updated and update_end is not None:
                 update_end(UpdateEnd(self, step, self.model.parameters))
-            loss = float(program.loss.data.read().item())
             if not math.isfinite(loss):
                 raise TrainingError(self._not_finite(loss, batch))
-            for name, variable in network.measured.items():
-                measured[name].add(variable.data.read(), len(batch))
             state.step += 1
             state.batch += 1
             state.samples += len(batch)
             if metric is not None:
                 metric(MetricReported("loss", loss, state.step))
+            if not updated and self.loss_scale is not None:
+                self.report("skipped_steps", self.loss_scale.skipped)
             if step_end is not None:
-                step_end(StepEnd(self, step, batch, program.loss))
+                step_end(StepEnd(self, step, batch, program.loss if len(parts) == 1 else loss))
             if self._stop is not None:
                 break
 
-    def _run_step(self) -> Callable[[CompiledStep, Batch], None]:
+    def _tell_schedule(self) -> None:
+        """Tell the schedule the metric that it watches, of all epochs that are over."""
+        name: str | None = getattr(self.schedule, "metric", None)
+        if name is not None:
+            over = self.history[: self.state.epoch]
+            values = [metrics[name] for metrics in over if name in metrics]
+            cast("WatchingSchedule", self.schedule).observe(values)
+
+    def _run_step(self) -> Callable[[CompiledStep, Batch, float | None], bool]:
         """Return what runs one step: one program, or two where a plugin comes between them."""
         events = self.session.events
         if events.gradients_ready or events.reduce_gradients or events.update_start:
-            return self._run_in_parts
-        return lambda program, batch: program.run()
+            return self._run_in_two
+        return lambda program, batch, weight: program.run(weight, update=True)
 
-    def _run_in_parts(self, program: CompiledStep, batch: Batch) -> None:
+    def _run_in_two(self, program: CompiledStep, batch: Batch, weight: float | None) -> bool:
         events, step = self.session.events, self.state.step
-        program.compute_gradients()
+        program.compute_gradients(weight)
         storages = [group.storage for group in self.solver.flat_groups]
         buffers = [storage.grad.data.read() for storage in storages]
         by_name = {name: part for storage in storages for name, part in storage.gradient_parts()}
@@ -299,7 +371,7 @@ class Trainer:
             events.update_start(UpdateStart(self, step, gradients))
         for storage in storages:
             storage.grad.data.touch()  # what plugins wrote is to be used where the update runs
-        program.update()
+        return program.update()
 
     def _step(self, batch_size: int) -> tuple[Network, CompiledStep]:
         """Return the network and the compiled step for batches of a size."""
@@ -320,9 +392,8 @@ class Trainer:
             step = compile_step(
                 loss,
                 self.solver,
-                weight_decay=self._weight_decay,
-                clip_grad_norm=self._clip_grad_norm,
                 outputs=list(measured.values()),
+                **self._options,
             )
             self._steps[batch_size] = network, step
         return self._steps[batch_size]
@@ -335,3 +406,22 @@ class Trainer:
         if self.state.step == 0:
             return f"{place}, before any update; look for a logarithm, a root or a division by zero"
         return f"{place}; try a smaller learning rate, or clip_grad_norm"
+
+
+def _part_sizes(size: int, accumulate: int) -> list[int]:
+    """Return how many samples each part of a batch has: almost equally many, none without any."""
+    count = min(accumulate, size)
+    return [size // count + (number < size % count) for number in range(count)]
+
+
+def _parts(batch: Batch, accumulate: int) -> list[Batch]:
+    """Return a batch in parts that come after one another."""
+    if accumulate == 1:
+        return [batch]
+    parts, start = [], 0
+    for size in _part_sizes(len(batch), accumulate):
+        rows = slice(start, start + size)
+        arrays = {name: array[rows] for name, array in batch.arrays.items()}
+        parts.append(Batch(arrays, batch.ids[rows]))
+        start += size
+    return parts

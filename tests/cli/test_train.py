@@ -201,6 +201,20 @@ def test_evaluating_a_run_gives_what_training_printed(run, capsys):
     assert found == pytest.approx({name: recorded[f"test/{name}"] for name in found})
 
 
+def test_a_run_that_keeps_averages_saves_and_tests_them(project, capsys):
+    losses = []
+    for number, average in enumerate(["", "0.5"], 1):
+        options = ["--set", f"solver.average={average}"] if average else []
+        assert main(["train", str(project), *options]) == 0
+        run = project / "runs" / str(number)
+        capsys.readouterr()
+        assert main(["eval", str(run), "--json"]) == 0
+        found = json.loads(capsys.readouterr().out)["loss"]
+        assert found == pytest.approx(result_of(run)["metrics"]["test/loss"])
+        losses.append(found)
+    assert losses[0] != losses[1]
+
+
 def test_any_data_set_of_the_project_can_be_evaluated(run, capsys):
     assert main(["eval", str(run), "--data", "train"]) == 0
     assert [line.split(":")[0] for line in capsys.readouterr().out.splitlines()] == [
