@@ -622,7 +622,8 @@ def quantize_linear_operator(
 
 
 quantize_linear_operator.elementwise(
-    "x != x ? x : fminf(fmaxf((even ? rintf(x / scale) : roundf(x / scale)) +"
+    "x / scale != x / scale ? x / scale : zero_point != zero_point ? zero_point :"
+    " fminf(fmaxf((even ? rintf(x / scale) : roundf(x / scale)) +"
     " fminf(fmaxf(even ? rintf(zero_point) : roundf(zero_point), low), high), low), high)"
 )
 
