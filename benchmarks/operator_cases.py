@@ -41,6 +41,31 @@ def with_indices(
     return lambda rng: [rng.standard_normal(shape, np.float32), rng.integers(0, count, indices)]
 
 
+def scattered(rng: np.random.Generator) -> list[Array]:
+    """An array, positions along its rows, and what is put there."""
+    shape = (256, 512)
+    return [*normal(FLAT)(rng), rng.integers(0, 1024, shape), *normal(shape)(rng)]
+
+
+def sequences(rng: np.random.Generator) -> list[Array]:
+    """Scores of 50 steps, 16 sequences and 20 symbols; 10 labels of each; the lengths."""
+    labels = rng.integers(1, 20, (16, 10))
+    return [*normal((50, 16, 20))(rng), labels, np.full(16, 50), np.full(16, 10)]
+
+
+def regular(rng: np.random.Generator) -> list[Array]:
+    """Matrices that are far from singular."""
+    noise = rng.standard_normal((64, 32, 32), np.float32)
+    return [np.eye(32, dtype=np.float32) + np.float32(0.05) * noise]
+
+
+LSTM = (
+    "lambda x, h, c, w, b: torch.lstm(x, (h[0], c[0]), (w[0, :, :, :64].reshape(256, 64), "
+    "w[0, :, :, 64:].reshape(256, 64), b[0, 0].reshape(256), torch.zeros(256)), "
+    "True, 1, 0.0, True, False, False)[0]"
+)
+"""One layer; nnabla's weights hold those of the input and of the state side by side."""
+
 FLAT = (256, 1024)
 IMAGE = (16, 32, 28, 28)
 
@@ -240,5 +265,110 @@ CASES = [
     ),
     Case(
         "sorting", "sort", lambda x: F.sort(x, 1), "lambda x: torch.sort(x, 1).values", normal(FLAT)
+    ),
+    Case(
+        "sorting",
+        "topk",
+        lambda x: F.topk(x, 16)[0],
+        "lambda x: torch.topk(x, 16).values",
+        normal(FLAT),
+    ),
+    Case(
+        "scan",
+        "cummax",
+        lambda x: F.cummax(x, 1),
+        "lambda x: torch.cummax(x, 1).values",
+        normal(FLAT),
+    ),
+    Case(
+        "indexing",
+        "scatter_elements, add",
+        lambda x, i, u: F.scatter_elements(x, F.cast(i, "int64"), u, 1, "add"),
+        "lambda x, i, u: x.scatter_add(1, i.long(), u)",
+        scattered,
+        (0, 2),
+    ),
+    Case(
+        "normalization",
+        "batch",
+        lambda x, b, g: F.batch_normalization(x, b, g, None, None),
+        "lambda x, b, g: nnF.batch_norm(x, None, None, g.view(-1), b.view(-1), training=True)",
+        normal(IMAGE, (1, 32, 1, 1), (1, 32, 1, 1)),
+        (0, 1, 2),
+    ),
+    Case(
+        "normalization",
+        "rms",
+        lambda x, g: F.rms_norm(x, g, eps=1e-6),
+        "lambda x, g: nnF.rms_norm(x, (1024,), g, 1e-6)",
+        normal(FLAT, (1024,)),
+        (0, 1),
+    ),
+    Case(
+        "recurrent",
+        "lstm, 35 steps",
+        lambda x, h, c, w, b: F.lstm(x, h, c, w, None, b)[0],
+        LSTM,
+        normal((35, 20, 64), (1, 1, 20, 64), (1, 1, 20, 64), (1, 4, 64, 128), (1, 1, 4, 64)),
+        (0,),
+    ),
+    Case(
+        "loss",
+        "ctc",
+        lambda x, t, n, m: F.ctc_loss(F.log_softmax(x, 2), t, n, m),
+        "lambda x, t, n, m: nnF.ctc_loss(torch.log_softmax(x, 2), t, n, m, reduction='none')",
+        sequences,
+    ),
+    Case(
+        "images",
+        "interpolate, twice as large",
+        lambda x: F.interpolate(x, scale=(2, 2), half_pixel=True),
+        "lambda x: nnF.interpolate(x, scale_factor=2, mode='bilinear')",
+        normal(IMAGE),
+    ),
+    Case(
+        "images",
+        "grid_sample",
+        lambda x, g: F.grid_sample(x, g, align_corners=False),
+        "lambda x, g: nnF.grid_sample(x, g, align_corners=False)",
+        normal(IMAGE, (16, 28, 28, 2)),
+        (0,),
+    ),
+    Case(
+        "images",
+        "pixel_shuffle",
+        lambda x: F.pixel_shuffle(x, 2),
+        "lambda x: nnF.pixel_shuffle(x, 2)",
+        normal(IMAGE),
+    ),
+    Case(
+        "images",
+        "unfold 3x3",
+        lambda x: F.unfold(x, (3, 3)),
+        "lambda x: nnF.unfold(x, 3)",
+        normal(IMAGE),
+    ),
+    Case("matrices", "inverse", F.batch_inv, "torch.linalg.inv", regular),
+    Case("matrices", "determinant", F.batch_det, "torch.linalg.det", regular),
+    Case(
+        "matrices",
+        "cholesky",
+        lambda x: F.batch_cholesky(F.batch_matmul(x, x, transpose_b=True)),
+        "lambda x: torch.linalg.cholesky(x @ x.mT)",
+        regular,
+    ),
+    Case(
+        "signal",
+        "rfft",
+        lambda x: F.rfft(x, 1),
+        "lambda x: torch.view_as_real(torch.fft.rfft(x))",
+        normal(FLAT),
+    ),
+    Case(
+        "quantization",
+        "fixed point",
+        lambda x: F.fixed_point_quantize(x, n=8, delta=0.0625),
+        "lambda x: torch.fake_quantize_per_tensor_affine(x, 0.0625, 0, -127, 127)",
+        normal(FLAT),
     ),
 ]

@@ -76,29 +76,28 @@ def run(rounds: int) -> Report:
         f"Processor time, {_threads()} thread(s). Static graphs; 'with gradient' is forward and "
         "backward of all inputs that have one.",
     ]
-    rows: list[tuple[Cell, ...]] = []
-    ratios: defaultdict[str, list[tuple[float, float | None]]] = defaultdict(list)
+    families: defaultdict[str, list[tuple[Cell, ...]]] = defaultdict(list)
     with tempfile.TemporaryDirectory() as folder, Worker(peer_python(TORCH)) as torch:
         for case in CASES:
             samples = measure(case, torch, Path(folder), rounds)
-            forward = ratio(samples, "forward")
-            both = ratio(samples, "both") if case.differentiable else None
-            ratios[case.family].append((forward, both))
-            rows.append(
-                (
-                    case.family,
-                    case.name,
-                    1e3 * median(samples["nnl forward"]),
-                    forward,
-                    1e3 * median(samples["nnl both"]) if both is not None else None,
-                    both,
-                )
-            )
-    for family, pairs in ratios.items():
-        forwards = [pair[0] for pair in pairs]
-        boths = [pair[1] for pair in pairs if pair[1] is not None]
-        rows.append((family, "**all**", None, mean(forwards), None, mean(boths) if boths else None))
+            families[case.family].append((case.family, case.name, *summary(samples)))
+    rows = [
+        row
+        for family, members in families.items()
+        for row in [*members, (family, "**all**", None, mean(members, 3), None, mean(members, 5))]
+    ]
     return Report("Operators, NumPy backend beside PyTorch", COLUMNS, rows, notes)
+
+
+def summary(samples: Samples) -> tuple[Cell, ...]:
+    """Return milliseconds and ratio, forward and with gradient."""
+    cells: list[Cell] = []
+    for what in ("forward", "both"):
+        found = f"nnl {what}" in samples
+        cells += (
+            [1e3 * median(samples[f"nnl {what}"]), ratio(samples, what)] if found else [None] * 2
+        )
+    return tuple(cells)
 
 
 def ratio(samples: Samples, what: str) -> float:
@@ -107,9 +106,10 @@ def ratio(samples: Samples, what: str) -> float:
     return median(ours / theirs for ours, theirs in pairs)
 
 
-def mean(ratios: list[float]) -> float:
-    """Return the geometric mean."""
-    return math.exp(sum(math.log(value) for value in ratios) / len(ratios))
+def mean(rows: list[tuple[Cell, ...]], column: int) -> float | None:
+    """Return the geometric mean of a column, leaving out what could not be had."""
+    ratios = [cell for row in rows if isinstance(cell := row[column], float)]
+    return math.exp(sum(map(math.log, ratios)) / len(ratios)) if ratios else None
 
 
 def measure(case: Case, torch: Worker, folder: Path, rounds: int) -> Samples:

@@ -129,8 +129,10 @@ def index_of(title: str, namespace: Iterable[Entry]) -> str:
 
 
 def cell(text: str) -> str:
-    """Write text so that it stays in its cell."""
-    return text.replace("|", "\\|")
+    """Write text so that it stays in its cell; between backticks a bar does."""
+    outside, *rest = text.split("`")
+    parts = [part.replace("|", "\\|") if i % 2 else part for i, part in enumerate(rest)]
+    return "`".join([outside.replace("|", "\\|"), *parts])
 
 
 def names(everything: dict[str, list[Entry]]) -> str:
