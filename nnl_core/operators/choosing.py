@@ -82,6 +82,8 @@ def random_choice_infer(
     """``shape`` in place of the last axis."""
     if x.shape != w.shape or not x.ndim:
         raise ShapeError("x and w must have the same shape, of at least one axis")
+    if not x.shape[-1]:
+        raise ShapeError("there is nothing to choose from: the last axis has length 0")
     if not replace and math.prod(shape) > x.shape[-1]:
         raise ShapeError(
             f"without replacement {math.prod(shape)} draws exceed the population of {x.shape[-1]}"

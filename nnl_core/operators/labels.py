@@ -18,6 +18,8 @@ def check_label_shape(x: Spec, target: Spec, axis: int) -> int:
             f"target has shape {target.shape}, expected {expected}: that of the input with one "
             f"label in place of the {x.shape[axis]} classes on axis {axis}"
         )
+    if not x.shape[axis]:
+        raise ShapeError(f"there are no classes: axis {axis} of {x.shape} has length 0")
     return axis
 
 

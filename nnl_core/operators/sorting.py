@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from typing import Any
 
@@ -155,8 +156,9 @@ def top_k_data(
     """
     variable = to_variable(x)
     base = normalize_axis(base_axis, variable.ndim)
-    flat = F.reshape(variable, (*variable.shape[:base], -1))
-    _check_k("top_k_data", k, flat.shape[-1])
+    size = math.prod(variable.shape[base:])
+    flat = F.reshape(variable, (*variable.shape[:base], size))
+    _check_k("top_k_data", k, size)
     _, order = sort_operator(F.abs(flat) if abs else flat, reverse=bool(largest))
     index = F.getitem(order, (..., slice(int(k))))
     if reduce:
@@ -195,6 +197,7 @@ def top_k_grad_samples(rng: np.random.Generator) -> Iterator[Sample]:
     yield Sample(rng.normal(size=(3, 5)), k=2)
     yield Sample(rng.normal(size=(2, 2, 2)), k=3, abs=True)
     yield Sample(rng.normal(size=(4,)), k=1, base_axis=0)
+    yield Sample(rng.normal(size=(0, 3)), k=2)
 
 
 def top_k_grad(x: Operand, k: int, abs: bool = False, base_axis: int = 1) -> Variable:
