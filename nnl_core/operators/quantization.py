@@ -248,7 +248,8 @@ def quantize_between(
 
 
 quantize_between.elementwise(
-    "x != x ? x : roundf((fminf(fmaxf(x, low), high) - low) / scale) * scale + low"
+    "x != x ? x : high != high ? high :"
+    " roundf((fminf(fmaxf(x, low), high) - low) / scale) * scale + low"
 )
 
 
