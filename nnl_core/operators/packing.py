@@ -112,8 +112,9 @@ def pack_padded_sequence(
 ) -> tuple[Variable, Variable]:
     """Put the elements of padded sequences end to end, step by step, without the padding.
 
-    At each step come the sequences that are that long, in their order. The sum of the lengths is
-    read when the graph is built, as shapes are known before anything runs.
+    At each step come the sequences that are that long, in their order; empty ones leave no trace.
+    The sum of the lengths is read when the graph is built, as shapes are known before anything
+    runs.
 
     Args:
         padded_sequence: ``(steps, batch, ...)``.

@@ -319,15 +319,14 @@ def lstm_layer_samples(rng: np.random.Generator) -> Iterator[Sample]:
 
 @lstm_layer_gradient.samples
 def lstm_layer_gradient_samples(rng: np.random.Generator) -> Iterator[Sample]:
-    """Gradients of all outputs, and of each alone."""
+    """Gradients of all outputs, and of some."""
     for p, _, c0, r in _arrays(rng, 4, 2):
         cs = rng.normal(size=(*p.shape[:2], r.shape[1]))
         g_hs, g_cs, g_gates = (rng.normal(size=x.shape) for x in (cs, cs, p))
         gates = rng.uniform(0.1, 0.9, size=p.shape)
         if len(p) == 1:
-            yield Sample(gates, cs, c0, r, g_hs)
+            yield Sample(gates, cs, c0, r, g_hs, None, g_gates)
             yield Sample(gates, cs, c0, r, None, g_cs)
-            yield Sample(gates, cs, c0, r, None, None, g_gates)
         else:
             yield Sample(gates, cs, c0, r, g_hs, g_cs, g_gates)
 
