@@ -19,6 +19,7 @@ from nnl_core.operators.diagonal import *
 from nnl_core.operators.einsum import *
 from nnl_core.operators.elements import *
 from nnl_core.operators.embedding_losses import *
+from nnl_core.operators.erasing import *
 from nnl_core.operators.extremes import *
 from nnl_core.operators.flat import *
 from nnl_core.operators.fused_convolution import *

@@ -1,80 +1,43 @@
-"""Images cropped, flipped, shifted and partly erased at random, each example in its own way."""
+"""Images cropped, flipped and shifted at random, each example in its own way."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
 
-from nnl_core import functions as F
 from nnl_core.errors import OperatorError, ShapeError
-from nnl_core.graph.modes import no_grad
 from nnl_core.graph.operator import Array, Operator, Sample, defop
 from nnl_core.graph.spec import Spec, normalize_axis
 from nnl_core.graph.variable import Operand, Variable
-from nnl_core.operators.dtypes import floating
+from nnl_core.operators.moving import count_examples, outside, pick, put
 from nnl_core.operators.stochastic import generator_of, random_key
 
-__all__ = ["random_crop", "random_erase", "random_flip", "random_shift"]
+__all__ = ["random_crop", "random_flip", "random_shift"]
 
 BORDERS = ("nearest", "reflect", "constant")
 
 
-# Elements that come from elsewhere in their example ----------------------------------------------
+def _moved(x: Array, positions: Sequence[Array], base: int) -> tuple[Array, Array]:
+    """Take the elements at the positions along each axis; return also the rows of `pick`."""
+    rows = np.concatenate(positions, axis=1).astype(np.int64, copy=False)
+    lengths = tuple(one.shape[1] for one in positions)
+    return pick.reference(x, rows, lengths=lengths, base=base), rows
 
 
-def examples(shape: tuple[int, ...], base: int) -> int:
-    """Return how many draws there are: one for each example, and one where there is none."""
-    return max(1, math.prod(shape[:base]))
-
-
-def places(
-    x: tuple[int, ...],
-    y: tuple[int, ...],
-    base: int,
-    along: Callable[[int], Array],
-) -> Array:
-    """Return where in ``x``, laid out in one row, each element of ``y`` comes from.
-
-    ``along(axis)`` gives the positions along an axis, one row for each example. Along the axes
-    before ``base``, which count examples, the first row holds for all. A negative position makes
-    the place negative.
-    """
-    total = np.zeros(y, np.int64)
-    outside = np.zeros((), bool)
-    for axis, length in enumerate(y):
-        rows = along(axis)
-        behind = (1,) * (len(y) - axis - 1)
-        if axis < base:
-            positions = rows[0].reshape(length, *behind)
-        else:
-            count = math.prod(y[:base])
-            positions = rows[:count].reshape(*y[:base], *(1,) * (axis - base), length, *behind)
-        total += positions * math.prod(x[axis + 1 :])
-        outside = outside | (positions < 0)
-    return np.where(outside, -1, total) if outside.any() else total
-
-
-def _take(x: Array, at: Array) -> tuple[Array, Array]:
-    return x.reshape(-1)[at] if at.size else np.empty(at.shape, x.dtype), at
-
-
-def _return(g: Any, at: Variable, x: Spec) -> Variable:
-    """Add gradients to the places that the elements come from."""
-    sums = F.gather_adjoint(F.reshape(g, (-1,)), F.reshape(at, (-1,)), size=x.size, axis=0,
-                            batch_dims=0)  # fmt: skip
-    result: Variable = F.reshape(sums, x.shape)
-    return result
+def _moved_back(g: Any, y: Any, x: Spec, base_axis: int) -> tuple[Any, ...]:
+    base = normalize_axis(base_axis, x.ndim)
+    return put(g[0], y[1], shape=x.shape, base=base), None
 
 
 def _key(rng: np.random.Generator) -> Array:
     return rng.integers(0, 2**63, size=2, dtype=np.uint64)
 
 
-def _specs(x: Spec, shape: tuple[int, ...]) -> tuple[Spec, Spec]:
-    return x.with_shape(shape), Spec(shape, np.dtype(np.int64))
+def _specs(x: Spec, shape: tuple[int, ...], base_axis: int) -> tuple[Spec, Spec]:
+    count = count_examples(shape, normalize_axis(base_axis, x.ndim))
+    return x.with_shape(shape), Spec((count, sum(shape)), np.dtype(np.int64))
 
 
 def _lasting(values: Sequence[int], ndim: int, name: str, default: int) -> tuple[int, ...]:
@@ -84,18 +47,16 @@ def _lasting(values: Sequence[int], ndim: int, name: str, default: int) -> tuple
     return (*(default,) * (ndim - len(values)), *values)
 
 
-@defop("nnl::random_crop", save=("places",), outputs=("y", "places"))
+@defop("nnl::random_crop", save=("rows",), outputs=("y", "rows"))
 def random_crop_operator(
     x: Array, key: Array, *, shape: tuple[int, ...], base_axis: int = 1
 ) -> tuple[Array, Array]:
-    """Cut a part of ``shape`` out of each example; return also where its elements were."""
+    """Cut a part of ``shape`` out of each example; return also the rows of `pick`."""
     base = normalize_axis(base_axis, x.ndim)
     cut = _cut(x.shape, shape)
     room = np.array([n - m for n, m in zip(x.shape, cut, strict=True)], np.int64)
-    starts = generator_of(key).integers(0, room + 1, (examples(cut, base), x.ndim))
-    return _take(
-        x, places(x.shape, cut, base, lambda axis: starts[:, axis, None] + np.arange(cut[axis]))
-    )
+    starts = generator_of(key).integers(0, room + 1, (count_examples(cut, base), x.ndim))
+    return _moved(x, [starts[:, axis, None] + np.arange(m) for axis, m in enumerate(cut)], base)
 
 
 def _cut(x: tuple[int, ...], shape: tuple[int, ...]) -> tuple[int, ...]:
@@ -112,7 +73,7 @@ def random_crop_infer(
     cut = _cut(x.shape, shape)
     if any(m > n for n, m in zip(x.shape, cut, strict=True)):
         raise ShapeError(f"a part of shape {tuple(shape)} is larger than the input")
-    return _specs(x, cut)
+    return _specs(x, cut, base_axis)
 
 
 @random_crop_operator.vjp
@@ -120,7 +81,7 @@ def random_crop_vjp(
     g: Any, y: Any, x: Any, key: Any, *, shape: tuple[int, ...], base_axis: int
 ) -> tuple[Any, ...]:
     """Put the gradient where the part was, and 0 elsewhere."""
-    return _return(g[0], y[1], x), None
+    return _moved_back(g, y, x, base_axis)
 
 
 @random_crop_operator.samples
@@ -135,13 +96,13 @@ def random_crop_samples(rng: np.random.Generator) -> Iterator[Sample]:
     yield Sample(x[:0], _key(rng), shape=(3, 2), base_axis=1)
 
 
-@defop("nnl::random_flip", save=("places",), outputs=("y", "places"))
+@defop("nnl::random_flip", save=("rows",), outputs=("y", "rows"))
 def random_flip_operator(
     x: Array, key: Array, *, axes: tuple[int, ...], base_axis: int = 1
 ) -> tuple[Array, Array]:
-    """Reverse each example along each of the axes, or not; return also where elements were."""
+    """Reverse each example along each of the axes, or not; return also the rows of `pick`."""
     base = normalize_axis(base_axis, x.ndim)
-    flips = generator_of(key).random((examples(x.shape, base), x.ndim)) < 0.5
+    flips = generator_of(key).random((count_examples(x.shape, base), x.ndim)) < 0.5
     may = {normalize_axis(axis, x.ndim) for axis in axes}
 
     def along(axis: int) -> Array:
@@ -150,7 +111,7 @@ def random_flip_operator(
             return np.broadcast_to(positions, (len(flips), len(positions)))
         return np.where(flips[:, axis, None], positions[::-1], positions)
 
-    return _take(x, places(x.shape, x.shape, base, along))
+    return _moved(x, [along(axis) for axis in range(x.ndim)], base)
 
 
 @random_flip_operator.infer
@@ -160,7 +121,7 @@ def random_flip_infer(
     """The input's shape."""
     for axis in (*axes, base_axis):
         normalize_axis(axis, x.ndim)
-    return _specs(x, x.shape)
+    return _specs(x, x.shape, base_axis)
 
 
 @random_flip_operator.vjp
@@ -168,7 +129,7 @@ def random_flip_vjp(
     g: Any, y: Any, x: Any, key: Any, *, axes: tuple[int, ...], base_axis: int
 ) -> tuple[Any, ...]:
     """Reverse the gradient back."""
-    return _return(g[0], y[1], x), None
+    return _moved_back(g, y, x, base_axis)
 
 
 @random_flip_operator.samples
@@ -180,7 +141,7 @@ def random_flip_samples(rng: np.random.Generator) -> Iterator[Sample]:
     yield Sample(x[:0], _key(rng), axes=(1, 2), base_axis=1)
 
 
-@defop("nnl::random_shift", save=("places",), outputs=("y", "places"))
+@defop("nnl::random_shift", save=("rows",), outputs=("y", "rows"))
 def random_shift_operator(
     x: Array,
     key: Array,
@@ -190,13 +151,13 @@ def random_shift_operator(
     constant_value: float = 0.0,
     base_axis: int = 1,
 ) -> tuple[Array, Array]:
-    """Shift each example by up to ``shifts`` along its axes; return also where elements were.
+    """Shift each example by up to ``shifts`` along its axes; return also the rows of `pick`.
 
-    That is -1 for elements from outside, which are ``constant_value``.
+    With a constant border, a position outside is -1.
     """
     base = normalize_axis(base_axis, x.ndim)
     most = np.array(_lasting(shifts, x.ndim, "shifts", 0), np.int64)
-    by = generator_of(key).integers(-most, most + 1, (examples(x.shape, base), x.ndim))
+    by = generator_of(key).integers(-most, most + 1, (count_examples(x.shape, base), x.ndim))
 
     def along(axis: int) -> Array:
         length = x.shape[axis]
@@ -208,9 +169,10 @@ def random_shift_operator(
             return np.where(turn < length, turn, 2 * length - 1 - turn)
         return np.where((0 <= positions) & (positions < length), positions, -1)
 
-    at = places(x.shape, x.shape, base, along)
-    y, _ = _take(x, at)
-    return np.where(at < 0, np.asarray(constant_value).astype(x.dtype), y), at
+    y, rows = _moved(x, [along(axis) for axis in range(x.ndim)], base)
+    if border_mode == "constant" and constant_value:
+        np.copyto(y, np.asarray(constant_value).astype(x.dtype), where=outside(rows, x.shape, base))
+    return y, rows
 
 
 @random_shift_operator.infer
@@ -221,7 +183,7 @@ def random_shift_infer(
     """The input's shape."""
     normalize_axis(base_axis, x.ndim)
     _lasting(shifts, x.ndim, "shifts", 0)
-    return _specs(x, x.shape)
+    return _specs(x, x.shape, base_axis)
 
 
 @random_shift_operator.vjp
@@ -230,11 +192,7 @@ def random_shift_vjp(
     constant_value: float, base_axis: int,
 ) -> tuple[Any, ...]:  # fmt: skip
     """Shift the gradient back; what came from one place is summed, what came from none is lost."""
-    gradient, at = g[0], y[1]
-    if border_mode == "constant":
-        gradient = F.where(F.greater_equal_scalar(at, 0), gradient, 0.0)
-        at = F.maximum_scalar(at, 0)
-    return _return(gradient, at, x), None
+    return _moved_back(g, y, x, base_axis)
 
 
 @random_shift_operator.samples
@@ -248,115 +206,6 @@ def random_shift_samples(rng: np.random.Generator) -> Iterator[Sample]:
         yield Sample(x, _key(rng), shifts=(1, 1, 1, 1), base_axis=0, **given)
         yield Sample(x[:0], _key(rng), shifts=(1, 2), base_axis=1, **given)
     yield Sample(x, _key(rng), shifts=(), base_axis=1)
-
-
-# Erased rectangles -------------------------------------------------------------------------------
-
-
-@defop("nnl::random_erase", save=("mask",), outputs=("y", "mask"))
-def random_erase_operator(
-    x: Array,
-    key: Array,
-    *,
-    prob: float,
-    area_ratios: tuple[float, float],
-    aspect_ratios: tuple[float, float],
-    replacements: tuple[float, float],
-    n: int,
-    share: bool,
-    base_axis: int,
-    channel_last: bool,
-) -> tuple[Array, Array]:
-    """Replace up to ``n`` rectangles of each image by random numbers; return also where."""
-    generator = generator_of(key)
-    base = normalize_axis(base_axis, x.ndim)
-    channel, across = (2, (0, 1)) if channel_last else (0, (1, 2))
-    inner = x.shape[base:]
-    height, width = (inner[axis] for axis in across)
-    channels = 1 if share else inner[channel]
-    lengths = [1, 1, 1]
-    lengths[channel] = channels
-    draws = (math.prod(x.shape[:base]), *lengths)
-    row = np.arange(height).reshape([height if axis == across[0] else 1 for axis in range(3)])
-    column = np.arange(width).reshape([width if axis == across[1] else 1 for axis in range(3)])
-    mask = np.zeros((draws[0], *inner), bool)
-    for _ in range(n):
-        area = generator.uniform(*area_ratios, draws) * (height * width)
-        aspect = generator.uniform(*aspect_ratios, draws)
-        tall = np.minimum(np.rint(np.sqrt(area * aspect)), height).astype(np.int64)
-        wide = np.minimum(np.rint(np.sqrt(area / aspect)), width).astype(np.int64)
-        top = generator.integers(0, height - tall + 1)
-        left = generator.integers(0, width - wide + 1)
-        erased = generator.random(draws) < prob
-        mask |= (
-            erased & (top <= row) & (row < top + tall) & (left <= column) & (column < left + wide)
-        )
-    mask = mask.reshape(x.shape)
-    low, high = replacements
-    numbers = low + (high - low) * generator.random(x.shape, np.float32)
-    return np.where(mask, numbers.astype(x.dtype), x), mask
-
-
-@random_erase_operator.infer
-def random_erase_infer(x: Spec, key: Spec, *, base_axis: int, **_: Any) -> tuple[Spec, Spec]:
-    """The input's shape."""
-    if x.ndim - normalize_axis(base_axis, x.ndim) != 3:
-        raise ShapeError(
-            f"behind base_axis {base_axis} there must be three axes: channels, height and width"
-        )
-    return x, x.with_dtype(bool)
-
-
-@random_erase_operator.vjp
-def random_erase_vjp(g: Any, y: Any, x: Any, key: Any, **_: Any) -> tuple[Any, ...]:
-    """The gradient of what is still there."""
-    if g[0] is None:
-        return None, None
-    return F.where(y[1], 0.0, g[0]), None
-
-
-@random_erase_operator.samples
-def random_erase_samples(rng: np.random.Generator) -> Iterator[Sample]:
-    """Always, sometimes and never; channels together and apart, first and last; no image."""
-    for prob, n, share, channel_last, base_axis, shape in [
-        (1.0, 1, True, False, 1, (3, 2, 6, 5)),
-        (1.0, 3, False, False, 1, (3, 2, 6, 5)),
-        (0.5, 2, False, True, -3, (2, 2, 6, 5, 3)),
-        (0.0, 1, True, False, 0, (2, 6, 5)),
-        (1.0, 1, True, False, 1, (0, 2, 6, 5)),
-    ]:
-        yield Sample(
-            rng.normal(size=shape), _key(rng), prob=prob, area_ratios=(0.1, 0.4),
-            aspect_ratios=(0.3, 3.3), replacements=(2.0, 3.0), n=n, share=share,
-            base_axis=base_axis, channel_last=channel_last,
-        )  # fmt: skip
-
-
-@defop("nnl::pass_gradient")
-def pass_gradient(x: Array, value: Array) -> Array:
-    """Return ``value``, and give its gradient to ``x`` as if it were that."""
-    return value.copy()
-
-
-@pass_gradient.infer
-def pass_gradient_infer(x: Spec, value: Spec) -> Spec:
-    """That of both."""
-    if x != value:
-        raise ShapeError("a value that stands for another must have its shape and dtype")
-    return value
-
-
-@pass_gradient.vjp(surrogate=True)
-def pass_gradient_vjp(g: Any, y: Any, x: Any, value: Any) -> tuple[Any, ...]:
-    """All to the first."""
-    return g, None
-
-
-@pass_gradient.samples
-def pass_gradient_samples(rng: np.random.Generator) -> Iterator[Sample]:
-    """Some, one, none."""
-    for shape in ((2, 3), (), (0, 3)):
-        yield Sample(rng.normal(size=shape), rng.normal(size=shape))
 
 
 # What users call ---------------------------------------------------------------------------------
@@ -493,85 +342,3 @@ def random_shift(
         random_shift_operator, x, seed, shifts=most, border_mode=border_mode,
         constant_value=float(constant_value), base_axis=int(base_axis),
     )  # fmt: skip
-
-
-def random_erase(
-    x: Operand,
-    prob: float = 0.5,
-    area_ratios: Sequence[float] = (0.02, 0.4),
-    aspect_ratios: Sequence[float] = (0.3, 3.3333),
-    replacements: Sequence[float] = (0.0, 255.0),
-    n: int | None = None,
-    share: bool = True,
-    inplace: bool = False,
-    base_axis: int = 1,
-    seed: int = -1,
-    channel_last: bool = False,
-    ste_fine_grained: bool = True,
-) -> Variable:
-    """Replace rectangles of each image by random numbers (Zhong et al. 2017).
-
-    Of an image of ``height`` by ``width``, a rectangle has ``sqrt(a r)`` rows and ``sqrt(a / r)``
-    columns, rounded and at most all, where ``a / (height width)`` is uniform in ``area_ratios`` and
-    ``r`` in ``aspect_ratios``. All its places inside the image are equally likely.
-
-    Args:
-        x: images ``(..., channels, height, width)``, floating.
-        prob: probability of each rectangle to be erased.
-        area_ratios: lowest and highest share of the area.
-        aspect_ratios: lowest and highest ratio of height to width.
-        replacements: lowest and highest of the numbers, which are uniform, one for each element.
-        n: how many rectangles there are, which may overlap; by default 1.
-        share: whether all channels of an image lose the same rectangles, or each its own.
-        inplace: a hint that planning memory makes needless.
-        base_axis: the first axis that belongs to an image; three are behind it.
-        seed: at least 0 for a sequence of its own; -1 for the one that ``nnl.seed`` begins.
-        channel_last: whether images are ``(..., height, width, channels)``.
-        ste_fine_grained: whether the gradient stops at what is erased.
-
-    Raises:
-        OperatorError: ``prob`` is not in [0, 1], or the ranges are no two ascending numbers.
-        ShapeError: there are not three axes behind ``base_axis``.
-
-    Gradient:
-        0 for what is erased, and passed on elsewhere; all of it without ``ste_fine_grained``, as
-        if nothing were erased.
-
-    Examples:
-        >>> x = np.zeros((1, 1, 4, 4))
-        >>> y = F.random_erase(x, prob=1, area_ratios=(0.25, 0.25), aspect_ratios=(1, 1),
-        ...                    replacements=(7, 7)).d
-        >>> int((y == 7).sum())
-        4
-
-    Elsewhere:
-        - nnabla: `random_erase`, where rectangles have one more row and column; channels last on
-          GPUs only
-        - PyTorch: `torchvision.transforms.RandomErasing`, one rectangle; `scale` for
-          `area_ratios`, `ratio` for `aspect_ratios`
-        - ONNX: none, `Where` with a mask made outside the graph
-    """
-    variable = floating(x)
-    count = 1 if n is None else int(n)
-    ranges = {
-        "area_ratios": area_ratios, "aspect_ratios": aspect_ratios, "replacements": replacements,
-    }  # fmt: skip
-    for name, given in ranges.items():
-        if len(given) != 2 or not given[0] <= given[1]:
-            raise OperatorError(f"random_erase: {name} {tuple(given)} must be two, low and high")
-    if not 0 <= prob <= 1 or count < 1 or area_ratios[0] < 0 or aspect_ratios[0] <= 0:
-        raise OperatorError(
-            f"random_erase: prob {prob} must be in [0, 1], n {count} at least 1, area_ratios "
-            f"{tuple(area_ratios)} not negative and aspect_ratios {tuple(aspect_ratios)} positive"
-        )
-    attributes: dict[str, Any] = {
-        name: (float(low), float(high)) for name, (low, high) in ranges.items()
-    }
-    attributes |= {"prob": float(prob), "n": count, "share": bool(share)}
-    attributes |= {"base_axis": int(base_axis), "channel_last": bool(channel_last)}
-    if ste_fine_grained:
-        return _apply(random_erase_operator, variable, seed, **attributes)
-    with no_grad():
-        erased = _apply(random_erase_operator, variable, seed, **attributes)
-    result: Variable = pass_gradient(variable, erased)
-    return result

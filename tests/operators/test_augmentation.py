@@ -19,7 +19,9 @@ from nnl_core.graph.operator import Operator
 from nnl_core.graph.variable import Variable
 from nnl_core.testing import check_operator, operators
 
-FAMILY = [op for op in operators("nnl") if op.module.endswith(".augmentation")]
+FAMILY = [
+    op for op in operators("nnl") if op.module.endswith((".augmentation", ".erasing", ".moving"))
+]
 
 IMAGES = np.arange(24 * 3 * 6 * 5, dtype=np.float32).reshape(24, 3, 6, 5)  # all numbers differ
 
