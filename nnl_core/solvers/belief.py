@@ -40,6 +40,8 @@ class AdaBelief(Moments):
         - ONNX: none, write it as a graph
     """
 
+    state_names: tuple[str, ...] = ("mean", "var")
+
     def __init__(
         self,
         alpha: float = 1e-3,
@@ -58,7 +60,8 @@ class AdaBelief(Moments):
         self.weight_decouple = self.fuses_weight_decay = bool(weight_decouple)
         self.fixed_decay = bool(fixed_decay)
         self.rectify = bool(rectify)
-        self.state_names = ("mean", "var", "s_max") if self.amsgrad else ("mean", "var")
+        if self.amsgrad:
+            self.state_names = (*self.state_names, "s_max")
 
     def scalars_at(self, now: StepNumbers) -> dict[str, float]:
         """Return the rates of the adaptive and of the plain step, one of them 0, and more."""

@@ -95,8 +95,8 @@ class FlatGroup:
         """`gradient`, or, of half-precision parameters, a wider block in its place."""
         if self.dtype == self.gradient.dtype:
             return self.gradient
-        length = self.storage.data.size
-        return NdArray(Spec((length,), self.dtype), np.zeros(length, self.dtype))
+        now = self.gradient.read().astype(self.dtype)
+        return NdArray(Spec.of(now), now)
 
     # States -------------------------------------------------------------------------------------
 

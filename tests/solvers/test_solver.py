@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import inspect
+import re
+
 import numpy as np
 import pytest
 
@@ -295,6 +298,28 @@ def test_a_parameter_that_changed_its_shape_is_an_error_where_it_has_a_state():
     w.reset_shape((3,), force=True)
     with pytest.raises(SolverError, match=r"\(1,\).*\(3,\)"):
         solver.update()
+
+
+@pytest.mark.parametrize("kind", ALL, ids=lambda kind: kind.__name__)
+def test_a_solver_is_made_again_from_what_it_tells(kind):
+    solver = kind()
+    solver.set_learning_rate(0.25)
+    assert kind(**solver.info).info == solver.info
+    assert repr(solver).startswith(f"{kind.__name__}({kind.rate_name}=0.25")
+
+
+@pytest.mark.parametrize("kind", [*ALL, S.DynamicLossScale], ids=lambda kind: kind.__name__)
+def test_a_page_explains_each_argument_and_names_counterparts(kind):
+    page = inspect.cleandoc(kind.__doc__)
+    arguments = page.partition("Args:\n")[2].partition("\n\n")[0]
+    explained = re.findall(r"^    (\w+): ", arguments, re.MULTILINE)
+    assert explained == list(inspect.signature(kind).parameters)
+    counterparts = page.partition("Elsewhere:\n")[2].splitlines()
+    assert [line.split(":")[0].strip(" -") for line in counterparts] == [
+        "nnabla",
+        "PyTorch",
+        "ONNX",
+    ]
 
 
 def test_info_tells_the_arguments():
