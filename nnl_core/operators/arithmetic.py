@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from nnl_core import functions as F
-from nnl_core.errors import ShapeError
+from nnl_core.errors import OperatorError, ShapeError
 from nnl_core.graph.dtypes import as_dtype, is_floating
 from nnl_core.graph.operator import Array, Operator, Precision, Sample, defop
 from nnl_core.graph.spec import Spec, broadcast_shapes, promote, promote_scalar
@@ -353,10 +353,20 @@ def div_vjp(g: Any, z: Any, x: Any, y: Any) -> tuple[Any, ...]:
     return unbroadcast(F.chain_rule(g, 1 / y), x), unbroadcast(F.chain_rule(g, -z / y), y)
 
 
+def power(x: Array, y: Array, out: Array | None = None) -> Array:
+    """Return ``x ** y``; raise `OperatorError` for integers to a negative power."""
+    if np.result_type(x).kind in "iu" and np.less(y, 0).any():
+        raise OperatorError(
+            "an integer to a negative power is a fraction: cast the base to a floating dtype first"
+        )
+    result: Array = np.power(x, y, out=out)
+    return result
+
+
 @defop("nnl::pow", save=("x", "y", "z"), outputs=("z",), precision="full")
 def pow_operator(x: Array, y: Array) -> Array:
     """``x ** y``, broadcasting."""
-    return np.power(x, y)
+    return power(x, y)
 
 
 pow_operator.elementwise("powf(x, y)")
@@ -436,7 +446,7 @@ mul_scalar_operator = _define_scalar(
 )
 pow_scalar_operator = _define_scalar(
     "pow_scalar",
-    np.power,
+    power,
     "powf(x, val)",
     "x ** val",
     _pow_scalar_gradient,
@@ -455,7 +465,7 @@ r_div_scalar_operator = _define_scalar(
 )
 r_pow_scalar_operator = _define_scalar(
     "r_pow_scalar",
-    lambda x, val: np.power(val, x),
+    lambda x, val: power(val, x),
     "powf(val, x)",
     "val ** x",
     _r_pow_scalar_gradient,

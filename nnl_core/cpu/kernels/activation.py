@@ -24,12 +24,7 @@ def _attach(operator: Operator) -> Callable[[Callable[..., object]], Callable[..
         def kernel(x: Array, *, out: Array | None, **attributes: Any) -> Array:
             if out is None:
                 out = np.empty(x.shape, x.dtype)
-            if x.dtype == np.float16:
-                single = x.astype(np.float32)
-                function(single, single, **attributes)
-                np.copyto(out, single, casting="unsafe")
-            else:
-                function(x, out, **attributes)
+            function(x, out, **attributes)
             return out
 
         operator.kernel("numpy", kernel)

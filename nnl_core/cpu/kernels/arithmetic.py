@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -14,10 +15,10 @@ family.add_operator.kernel("numpy", np.add)
 family.sub_operator.kernel("numpy", np.subtract)
 family.mul_operator.kernel("numpy", np.multiply)
 family.div_operator.kernel("numpy", np.true_divide)
-family.pow_operator.kernel("numpy", np.power)
+family.pow_operator.kernel("numpy", family.power)
 
 
-def _scalar(ufunc: np.ufunc, reverse: bool = False) -> Any:
+def _scalar(ufunc: Callable[..., Any], reverse: bool = False) -> Any:
     def kernel(x: Array, *, val: float, out: Array | None) -> Any:
         dtype = promote_scalar(x.dtype, val)
         x, number = x.astype(dtype, copy=False), dtype.type(val)
@@ -30,7 +31,7 @@ family.add_scalar_operator.kernel("numpy", _scalar(np.add))
 family.mul_scalar_operator.kernel("numpy", _scalar(np.multiply))
 family.r_sub_scalar_operator.kernel("numpy", _scalar(np.subtract, reverse=True))
 family.r_div_scalar_operator.kernel("numpy", _scalar(np.true_divide, reverse=True))
-family.r_pow_scalar_operator.kernel("numpy", _scalar(np.power, reverse=True))
+family.r_pow_scalar_operator.kernel("numpy", _scalar(family.power, reverse=True))
 
 
 def _pow_scalar(x: Array, *, val: float, out: Array | None) -> Any:
@@ -38,7 +39,7 @@ def _pow_scalar(x: Array, *, val: float, out: Array | None) -> Any:
     x = x.astype(dtype, copy=False)
     if val == 2:
         return np.multiply(x, x, out=out)
-    return np.power(x, dtype.type(val), out=out)
+    return family.power(x, dtype.type(val), out)
 
 
 family.pow_scalar_operator.kernel("numpy", _pow_scalar)
@@ -56,9 +57,9 @@ family.cast_operator.kernel("numpy", _copy)
 
 
 def _sum_to(x: Array, *, shape: tuple[int, ...], out: Array | None) -> Array:
-    if out is None or x.dtype == np.float16:
+    if out is None:
         result: Array = family.sum_to.reference(x, shape=shape)
-        return result if out is None else _copy(result, out=out)
+        return result
     axes = family.repeated_axes(x.shape, shape)
     kept = tuple(n for axis, n in enumerate(x.shape) if axis not in axes)
     np.add.reduce(x, axis=axes, dtype=x.dtype, out=out.reshape(kept))

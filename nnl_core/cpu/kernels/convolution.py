@@ -16,7 +16,6 @@ import numpy as np
 from nnl_core.cpu.threads import product, share
 from nnl_core.graph.operator import Array
 from nnl_core.operators import convolution as family
-from nnl_core.operators.dtypes import wide
 from nnl_core.operators.windows import Lengths, Pairs, placements, span, taps
 
 Result = TypeVar("Result")
@@ -97,9 +96,8 @@ def _geometry(
     x: Array, dy: Array, kernel: Lengths, stride: Lengths, pad: Pairs, dilation: Lengths, group: int
 ) -> _Geometry:
     """Return what depends on shapes alone, which a program asks for at every run."""
-    dtype = np.dtype(np.float32) if x.dtype == np.float16 else x.dtype
     return _cached_geometry(
-        x.shape, dy.shape, dtype, kernel, stride, pad, dilation, group, COLUMN_BYTES, SHORT_ROW
+        x.shape, dy.shape, x.dtype, kernel, stride, pad, dilation, group, COLUMN_BYTES, SHORT_ROW
     )
 
 
@@ -217,7 +215,7 @@ def _in_blocks(
 def _weights(weight: Array, group: int) -> Array:
     """View a weight as (group, maps of a group, channels of a group * taps)."""
     inside = math.prod(weight.shape[1:])
-    return wide(weight).reshape(group, weight.shape[0] // group, inside)
+    return weight.reshape(group, weight.shape[0] // group, inside)
 
 
 def _is_pointwise(kernel: Lengths, stride: Lengths, pad: Pairs, group: int) -> bool:
@@ -227,7 +225,7 @@ def _is_pointwise(kernel: Lengths, stride: Lengths, pad: Pairs, group: int) -> b
 
 def _flat(array: Array) -> Array:
     """View (examples, channels, *spatial) as (examples, channels, positions)."""
-    return wide(array).reshape(*array.shape[:2], math.prod(array.shape[2:]))
+    return array.reshape(*array.shape[:2], math.prod(array.shape[2:]))
 
 
 def _convolution(
@@ -354,7 +352,7 @@ def _weight_gradient(
     if _is_pointwise(kernel, stride, pad, group) and min(maps, inside) <= math.prod(x.shape[2:]):
         total = product(_flat(dy), _flat(x).swapaxes(1, 2)).sum(axis=0)
     else:
-        zero = np.zeros((group, maps // group, inside), wide(x[:0]).dtype)
+        zero = np.zeros((group, maps // group, inside), x.dtype)
 
         def work(blocks: Blocks) -> Array:
             part = zero.copy()

@@ -8,7 +8,7 @@ import numpy as np
 
 from nnl_core.cpu.kernels.linear import product
 from nnl_core.graph.operator import Array
-from nnl_core.operators.dtypes import sum_dtype, wide
+from nnl_core.operators.dtypes import sum_dtype
 from nnl_core.operators.einsum import einsum_operator, plan_products
 
 
@@ -17,7 +17,7 @@ def _einsum(*xs: Array, equation: str, out: Array | None) -> Array:
     plan = plan_products(equation, tuple(x.shape for x in xs))
     terms, letters = plan.terms, list(plan.reduced)
     values = [
-        _reduce(wide(x.astype(dtype, copy=False)), term, kept)
+        _reduce(x.astype(dtype, copy=False), term, kept)
         for x, term, kept in zip(xs, terms.operands, letters, strict=True)
     ]
     for step in plan.contractions:

@@ -43,20 +43,11 @@ def sum_rows(rows: Array, positions: Array, result: Array) -> None:
 
 
 def _summed(rows: Array, positions: Array, length: int, out: Array | None) -> Array:
-    """Sum rows into zeros of (length, width), half floats in single precision."""
-    half = rows.dtype == np.float16
-    if half or out is None:
-        result = np.zeros((length, rows.shape[1]), np.float32 if half else rows.dtype)
-    else:
-        result = out
-        result.fill(0)
-    sum_rows(rows.astype(result.dtype, copy=False), positions, result)
-    if result is out:
-        return result
-    if out is None:
-        return result.astype(rows.dtype, copy=False)
-    np.copyto(out, result, casting="unsafe")
-    return out
+    """Sum rows into zeros of (length, width)."""
+    result = np.empty((length, rows.shape[1]), rows.dtype) if out is None else out
+    result.fill(0)
+    sum_rows(rows, positions, result)
+    return result
 
 
 def _gather(x: Array, indices: Array, *, axis: int, batch_dims: int, out: Array | None) -> Array:

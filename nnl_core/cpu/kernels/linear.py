@@ -9,22 +9,16 @@ import numpy as np
 from nnl_core.cpu import threads
 from nnl_core.graph.operator import Array
 from nnl_core.operators import linear as family
-from nnl_core.operators.dtypes import sum_dtype, wide
+from nnl_core.operators.dtypes import sum_dtype
 
 
 def product(a: Array, b: Array, out: Array | None) -> Array:
-    """``a @ b`` into ``out``; half precision and integers by way of a wider dtype."""
+    """``a @ b`` into ``out``; integers by way of a wider dtype."""
     if a.dtype.char in "fd":  # what BLAS computes in
         return threads.product(_for_blas(a), _for_blas(b), out)
     dtype = sum_dtype(a.dtype)
-    left, right = (_for_blas(wide(x.astype(dtype, copy=False))) for x in (a, b))
-    if left.dtype == dtype:
-        return threads.product(left, right, out)
-    result = threads.product(left, right)
-    if out is None:
-        return np.asarray(result.astype(dtype))
-    np.copyto(out, result, casting="unsafe")
-    return out
+    left, right = (_for_blas(x.astype(dtype, copy=False)) for x in (a, b))
+    return threads.product(left, right, out)
 
 
 def _for_blas(x: Array) -> Array:

@@ -9,7 +9,6 @@ import numpy as np
 from nnl_core.cpu.kernels.softmax import SHORT
 from nnl_core.graph.operator import Array
 from nnl_core.operators import cross_entropy, loss
-from nnl_core.operators.dtypes import wide_dtype
 from nnl_core.operators.labels import class_labels
 
 Pair = tuple[Array, Array]
@@ -38,7 +37,7 @@ def _softmax_cross_entropy(
     label_smoothing: float,
     out: Pair | None,
 ) -> Pair:
-    classes, dtype = x.shape[axis], wide_dtype(x.dtype)
+    classes, dtype = x.shape[axis], x.dtype
     labels, counted = class_labels("softmax_cross_entropy", target, classes, ignore_index)
     if out is None:
         out = np.empty(target.shape, x.dtype), np.empty(x.shape, x.dtype)
@@ -77,7 +76,7 @@ def _softmax_cross_entropy_gradient(
     label_smoothing: float,
     out: Array | None,
 ) -> Array:
-    classes, dtype = p.shape[axis], wide_dtype(p.dtype)
+    classes, dtype = p.shape[axis], p.dtype
     labels, counted = class_labels("softmax_cross_entropy", target, classes, ignore_index)
     result = np.empty(p.shape, p.dtype) if out is None else out
     labels, counted, g, p = (_by_class(a, axis, classes=classes) for a in (labels, counted, g, p))

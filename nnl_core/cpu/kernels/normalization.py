@@ -10,7 +10,6 @@ import numpy as np
 from nnl_core.graph.operator import Array
 from nnl_core.operators import gradient_clipping
 from nnl_core.operators import normalization as family
-from nnl_core.operators.dtypes import wide
 
 BLOCK_BYTES = 1 << 18
 
@@ -30,22 +29,21 @@ def _moments(
     shape = tuple(1 if axis in axes else n for axis, n in enumerate(x.shape))
     mean, variance = out or (np.empty(shape, x.dtype), np.empty(shape, x.dtype))
     count = math.prod(x.shape[axis] for axis in axes)
-    values = wide(x)
     if 0 not in axes:
-        for block in _blocks(values):
-            middle = values[block].sum(axis=axes, keepdims=True) / values.dtype.type(count)
-            squares = np.subtract(values[block], middle)
+        for block in _blocks(x):
+            middle = x[block].sum(axis=axes, keepdims=True) / x.dtype.type(count)
+            squares = np.subtract(x[block], middle)
             np.multiply(squares, squares, out=squares)
             mean[block] = middle
-            variance[block] = squares.sum(axis=axes, keepdims=True) / values.dtype.type(count)
+            variance[block] = squares.sum(axis=axes, keepdims=True) / x.dtype.type(count)
         return mean, variance
     total = np.zeros(shape)
-    for block in _blocks(values):
-        total += values[block].sum(axis=axes, keepdims=True)
-    middle = (total / count).astype(values.dtype)
+    for block in _blocks(x):
+        total += x[block].sum(axis=axes, keepdims=True)
+    middle = (total / count).astype(x.dtype)
     total = np.zeros(shape)
-    for block in _blocks(values):
-        squares = np.subtract(values[block], middle)
+    for block in _blocks(x):
+        squares = np.subtract(x[block], middle)
         np.multiply(squares, squares, out=squares)
         total += squares.sum(axis=axes, keepdims=True)
     mean[...] = middle
@@ -66,7 +64,7 @@ def _normalize(
     out: Array | None,
 ) -> Array:  # fmt: skip
     whole = any(value.shape == x.shape for value in (mean, variance, gamma, beta))
-    if x.dtype == np.float16 or whole:  # ``out`` may be the memory of an input as large
+    if whole:  # ``out`` may be the memory of an input as large
         result: Array = family.normalize.reference(x, mean, variance, gamma, beta, eps=eps)
         if out is None:
             return result

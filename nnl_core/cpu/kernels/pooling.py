@@ -16,7 +16,6 @@ import numpy as np
 
 from nnl_core.graph.operator import Array
 from nnl_core.operators import pooling as family
-from nnl_core.operators.dtypes import wide
 from nnl_core.operators.windows import Lengths, Pairs, taps, trailing
 
 BLOCK_BYTES = 1 << 18  # input of a block: with what is made of it, it stays in the cache
@@ -59,7 +58,7 @@ def _reduce(
     count = len(kernel)
     split = x.ndim - count
     rows = math.prod(x.shape[:split])
-    flat_x = wide(x).reshape(rows, *x.shape[split:])
+    flat_x = x.reshape(rows, *x.shape[split:])
     direct = out.flags.c_contiguous and out.dtype == flat_x.dtype
     result = out if direct else np.empty(out.shape, flat_x.dtype)
     flat_out = result.reshape(rows, *out.shape[split:])
@@ -106,18 +105,14 @@ def _sum(x: Array, *, out: Array | None, **options: Any) -> Array:
 
 
 def _average(x: Array, *, including_pad: bool, out: Array | None, **options: Any) -> Array:
-    result = _sum(wide(x), out=out if x.dtype != np.float16 else None, **options)
+    result = _sum(x, out=out, **options)
     spatial = x.shape[x.ndim - len(options["kernel"]) :]
     sizes = family.window_sizes(spatial, including_pad=including_pad, **options)
     if sizes.min() == sizes.max():
         result *= result.dtype.type(1 / sizes.flat[0])
     else:
         result *= (1 / sizes).astype(result.dtype)
-    if out is None:
-        return result.astype(x.dtype, copy=False)
-    if result is not out:
-        np.copyto(out, result, casting="unsafe")
-    return out
+    return result
 
 
 @functools.lru_cache(maxsize=512)
@@ -141,7 +136,7 @@ def _sum_gradient(
 ) -> Array:  # fmt: skip
     split = dy.ndim - len(size)
     shape = (*dy.shape[:split], *size)
-    total = np.zeros(shape, wide(dy[:0]).dtype) if out is None or out.dtype == np.float16 else out
+    total = np.zeros(shape, dy.dtype) if out is None else out
     total.fill(0)
     apart = all(s >= k for s, k in zip(stride, kernel, strict=True))
     for windows, data in _places(size, dy.shape[split:], kernel, stride, pad):
@@ -149,14 +144,10 @@ def _sum_gradient(
             total[data] = dy[windows]
         else:
             total[data] += dy[windows]
-    if out is None:
-        return total.astype(dy.dtype, copy=False)
-    if total is not out:
-        np.copyto(out, total, casting="unsafe")
-    return out
+    return total
 
 
-BITS = {2: np.int16, 4: np.int32, 8: np.int64}  # integers that hold the bits of a float
+BITS = {4: np.int32, 8: np.int64}  # integers that hold the bits of a float
 
 
 @functools.lru_cache(maxsize=512)
@@ -227,8 +218,7 @@ class _Maxima:
 
 
 def _max_gradient(dy: Array, x: Array, y: Array, *, out: Array | None, **options: Any) -> Array:
-    # A NaN equals nothing; and sums of float16 need a wider array.
-    if np.isnan(y).any() or dy.dtype == np.float16:
+    if np.isnan(y).any():  # which equals nothing
         return _store(family.max_pooling_gradient.reference(dy, x, y, **options), out)
     if out is None or not out.flags.c_contiguous:
         return _store(_max_gradient(dy, x, y, out=np.empty(x.shape, dy.dtype), **options), out)

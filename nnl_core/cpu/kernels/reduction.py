@@ -10,18 +10,16 @@ from nnl_core.graph.operator import Array, lookup
 from nnl_core.operators import reduction as family
 from nnl_core.operators.axes import count
 
-_HALF = np.dtype(np.float16)  # accumulated in float32, as the reference does
-
 
 def _sum(x: Array, *, axes: tuple[int, ...], keepdims: bool, out: Array | None) -> Any:
-    if x.dtype != _HALF and out is not None:
+    if out is not None:
         return np.add.reduce(x, axis=axes, keepdims=keepdims, dtype=out.dtype, out=out)
-    return _copied(family.sum_operator.reference(x, axes=axes, keepdims=keepdims), out)
+    return family.sum_operator.reference(x, axes=axes, keepdims=keepdims)
 
 
 def _mean(x: Array, *, axes: tuple[int, ...], keepdims: bool, out: Array | None) -> Any:
     number = count(x.shape, axes)
-    if x.dtype != _HALF and out is not None and number:
+    if out is not None and number:
         np.add.reduce(x, axis=axes, keepdims=keepdims, out=out)
         return np.divide(out, number, out=out)
     return _copied(family.mean_operator.reference(x, axes=axes, keepdims=keepdims), out)

@@ -9,7 +9,6 @@ import numpy as np
 
 from nnl_core.graph.operator import Array, Operator
 from nnl_core.operators import softmax as family
-from nnl_core.operators.dtypes import wide_dtype
 
 SHORT = 64
 """Along an axis of up to this length NumPy's reductions are slower than turning the array round."""
@@ -27,18 +26,13 @@ def _attach(operator: Operator) -> Callable[[Callable[..., None]], Callable[...,
             first = arrays[0]
             if out is None:
                 out = np.empty(first.shape, first.dtype)
-            dtype = wide_dtype(first.dtype)
             length = first.shape[axis]
             if first.ndim > 1 and axis % first.ndim == first.ndim - 1 and 0 < length <= SHORT:
-                turned = [np.array(x.reshape(-1, length).T, dtype, order="C") for x in arrays]
+                turned = [np.array(x.reshape(-1, length).T, order="C") for x in arrays]
                 function(*turned, turned[0], 0)
-                np.copyto(out, turned[0].T.reshape(out.shape), casting="unsafe")
-            elif dtype == first.dtype:
-                function(*arrays, out, axis)
+                np.copyto(out, turned[0].T.reshape(out.shape))
             else:
-                work = [x.astype(dtype) for x in arrays]
-                function(*work, work[0], axis)
-                np.copyto(out, work[0], casting="unsafe")
+                function(*arrays, out, axis)
             return out
 
         operator.kernel("numpy", kernel)
