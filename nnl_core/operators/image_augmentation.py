@@ -75,26 +75,26 @@ def image_augmentation_operator(
     )  # fmt: skip
     places, weights = _corners(rows, columns, given)
     values = wide(x)
-    weights = weights.astype(values.dtype)
-    pixels = values.reshape(*given[:2], given.height * given.width)
-    taken = np.take_along_axis(pixels, places[:, None], axis=2) * weights[:, None]
-    y = taken.reshape(*given[:2], 4, taken.shape[2] // 4).sum(axis=2)
+    weights = weights.astype(values.dtype, copy=False)
+    y = np.empty((*given[:2], wanted.height * wanted.width), values.dtype)
+    for image, pixels in enumerate(values.reshape(*given[:2], given.height * given.width)):
+        taken = np.take(pixels, places[image], axis=1, mode="clip") * weights[image]
+        np.sum(taken.reshape(given.channels, 4, -1), axis=1, out=y[image])
 
-    per = wanted[:2]
+    per = (*given[:2], 1)
     added = _either(generator.uniform(-brightness, brightness, per), brightness_each)
-    spread = math.log(contrast)
-    factors = np.exp(_either(generator.uniform(-abs(spread), abs(spread), per), contrast_each))
+    spread = abs(math.log(contrast))
+    factors = np.exp(_either(generator.uniform(-spread, spread, per), contrast_each))
     strength = noise * generator.random((given.images, 1, 1))
-    y = (y + (added - contrast_center)[:, :, None].astype(y.dtype)) * (
-        factors[:, :, None].astype(y.dtype)
-    ) + y.dtype.type(contrast_center)
+    y *= factors.astype(y.dtype)
+    y += ((added - contrast_center) * factors + contrast_center).astype(y.dtype)
     if noise:
-        y += (strength * generator.standard_normal(y.shape)).astype(y.dtype)
+        y += strength.astype(y.dtype) * generator.standard_normal(y.shape, np.float32)
     return (
         y.reshape(_augmented(x.shape, shape)).astype(x.dtype, copy=False),
         places,
         weights.astype(x.dtype, copy=False),
-        factors.astype(x.dtype),
+        factors[:, :, 0].astype(x.dtype),
     )
 
 
@@ -117,31 +117,36 @@ def _source(
 ) -> tuple[Array, Array]:
     """Return the row and the column that each pixel comes from, ``(images, height, width)``."""
     one = (given.images, 1, 1)
+
+    def draw() -> Array:
+        return generator.random(one, np.float32)
+
     low, high = (math.log(scale) for scale in scales)
-    scale = np.exp(low + (high - low) * generator.random(one))
-    stretch = np.exp(math.log(aspect_ratio) * (generator.random(one) - 0.5))
+    scale = np.exp(low + (high - low) * draw())
+    stretch = np.exp(math.log(aspect_ratio) * (draw() - 0.5))
     across, down = scale * stretch, scale / stretch
-    turn = angle * (2 * generator.random(one) - 1)
-    bend = np.expm1(distortion * (2 * generator.random(one) - 1))
-    mirrored = np.where((generator.random(one) < 0.5) & flip_lr, -1.0, 1.0)
-    upside_down = np.where((generator.random(one) < 0.5) & flip_ud, -1.0, 1.0)
+    turn = angle * (2 * draw() - 1)
+    mirrored = np.where((draw() < 0.5) & flip_lr, np.float32(-1), np.float32(1))
+    upside_down = np.where((draw() < 0.5) & flip_ud, np.float32(-1), np.float32(1))
 
     # Pixels around the centre of the result, pulled outwards or inwards.
-    half_height, half_width = wanted.height / 2, wanted.width / 2
-    v = (np.arange(wanted.height)[:, None] - half_height) / half_height
-    u = (np.arange(wanted.width) - half_width) / half_width
-    pull = (1 + bend * (u**2 + v**2)) / (1 + bend)
-    dy, dx = v * pull * half_height + 0.5, u * pull * half_width + 0.5
+    dy = np.arange(wanted.height, dtype=np.float32)[:, None] - np.float32(wanted.height / 2)
+    dx = np.arange(wanted.width, dtype=np.float32) - np.float32(wanted.width / 2)
+    if distortion:
+        bend = np.expm1(distortion * (2 * draw() - 1))
+        squares = (dy * (2 / wanted.height)) ** 2 + (dx * (2 / wanted.width)) ** 2
+        pull = (1 + bend * squares) / (1 + bend)
+        dy, dx = dy * pull, dx * pull
+    dx, dy = (dx + 0.5) / across, (dy + 0.5) / down
 
     # The part that is seen has its centre anywhere within the padded and scaled input.
     room_down = (given.height + 2 * pad[0]) * down - wanted.height
     room_across = (given.width + 2 * pad[1]) * across - wanted.width
-    center_row = generator.random(one) * room_down + (wanted.height - 1) / 2
-    center_column = generator.random(one) * room_across + (wanted.width - 1) / 2
+    center_row = (draw() * room_down + (wanted.height - 1) / 2) / down - pad[0]
+    center_column = (draw() * room_across + (wanted.width - 1) / 2) / across - pad[1]
     cos, sin = np.cos(turn), np.sin(turn)
-    dx, dy = dx / across, dy / down
-    rows = center_row / down + upside_down * (sin * dx + cos * dy) - pad[0]
-    columns = center_column / across + mirrored * (cos * dx - sin * dy) - pad[1]
+    rows = center_row + upside_down * sin * dx + upside_down * cos * dy
+    columns = center_column + mirrored * cos * dx - mirrored * sin * dy
     return rows, columns
 
 
@@ -150,13 +155,19 @@ def _corners(rows: Array, columns: Array, given: Lengths) -> tuple[Array, Array]
     rows = np.clip(rows, 0, given.height - 1)
     columns = np.clip(columns, 0, given.width - 1)
     top, left = rows.astype(np.int64), columns.astype(np.int64)
-    bottom, right = np.minimum(top + 1, given.height - 1), np.minimum(left + 1, given.width - 1)
     below, beside = rows - top, columns - left
-    places = [row * given.width + column for row in (top, bottom) for column in (left, right)]
-    weights = [v * h for v in (1 - below, below) for h in (1 - beside, beside)]
-    count = 4 * rows[0].size if len(rows) else 0
-    flat = (given.images, count)
-    return np.stack(places, axis=1).reshape(flat), np.stack(weights, axis=1).reshape(flat)
+    places = np.empty((len(rows), 4, *rows.shape[1:]), np.int64)
+    weights = np.empty(places.shape, np.float32)
+    down = (top < given.height - 1) * given.width
+    np.add(top * given.width, left, out=places[:, 0])
+    np.add(places[:, 0], left < given.width - 1, out=places[:, 1])
+    np.add(places[:, :2], down[:, None], out=places[:, 2:])
+    np.multiply(below, 1 - beside, out=weights[:, 2])
+    np.multiply(below, beside, out=weights[:, 3])
+    np.subtract(beside, weights[:, 3], out=weights[:, 1])
+    np.subtract(1 - beside, weights[:, 2], out=weights[:, 0])
+    flat = (len(rows), math.prod(places.shape[1:]) if len(rows) else 0)
+    return places.reshape(flat), weights.reshape(flat)
 
 
 @image_augmentation_operator.infer

@@ -64,7 +64,7 @@ def slopes(y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     down, right = np.diff(y, axis=2), np.diff(y, axis=3)
     inside = np.ones(len(y), bool)
     for steps in (down, right):
-        inside &= (abs(steps - steps[:, :, :1, :1]) < 1e-6).all(axis=(1, 2, 3))
+        inside &= (abs(steps - steps[:, :, :1, :1]) < 1e-4).all(axis=(1, 2, 3))
     assert inside.sum() > 120
     return down[inside, :, 0, 0], right[inside, :, 0, 0]
 
@@ -96,8 +96,8 @@ def test_a_part_is_seen_from_anywhere() -> None:
     assert (corners.min(axis=0) < 3).all()
     assert (corners.max(axis=0) > 33).all()
     down, right = slopes(y)
-    np.testing.assert_allclose(down, [[1, 0]] * 200, atol=1e-6)
-    np.testing.assert_allclose(right, [[0, 1]] * 200, atol=1e-6)
+    np.testing.assert_allclose(down, [[1, 0]] * 200, atol=1e-4)
+    np.testing.assert_allclose(right, [[0, 1]] * 200, atol=1e-4)
 
 
 def test_padding_repeats_the_border() -> None:
@@ -112,29 +112,29 @@ def test_padding_repeats_the_border() -> None:
 def test_scales_are_between_the_two_asked_in_equal_shares_of_their_logarithms() -> None:
     down, right = slopes(augmented(RAMPS, shape=PART, min_scale=0.8, max_scale=1.25))
     step = right[:, 1]
-    np.testing.assert_allclose(right[:, 0], 0, atol=1e-6)
-    np.testing.assert_allclose(down, np.stack([step, 0 * step], axis=1), atol=1e-6)
-    assert 0.8 <= step.min() < 0.83
-    assert 1.21 < step.max() <= 1.25
+    np.testing.assert_allclose(right[:, 0], 0, atol=1e-4)
+    np.testing.assert_allclose(down, np.stack([step, 0 * step], axis=1), atol=1e-4)
+    assert 0.8 - 1e-4 <= step.min() < 0.83
+    assert 1.21 < step.max() <= 1.25 + 1e-4
     assert abs((step < 1).mean() - 0.5) < 6 * np.sqrt(0.25 / len(step))
 
 
 def test_stretching_keeps_the_area() -> None:
     down, right = slopes(augmented(RAMPS, shape=PART, aspect_ratio=1.7))
-    np.testing.assert_allclose(down[:, 0] * right[:, 1], 1)
+    np.testing.assert_allclose(down[:, 0] * right[:, 1], 1, rtol=1e-4)
     ratio = down[:, 0] / right[:, 1]
-    assert 1 / 1.7 <= ratio.min() < 0.65
-    assert 1.5 < ratio.max() <= 1.7
+    assert 1 / 1.7 - 1e-4 <= ratio.min() < 0.65
+    assert 1.5 < ratio.max() <= 1.7 + 1e-4
 
 
 def test_turning_keeps_lengths_and_angles() -> None:
     down, right = slopes(augmented(RAMPS, shape=PART, angle=0.6))
     for step in (down, right):
-        np.testing.assert_allclose((step**2).sum(axis=1), 1)
-    np.testing.assert_allclose((down * right).sum(axis=1), 0, atol=1e-6)
+        np.testing.assert_allclose((step**2).sum(axis=1), 1, rtol=1e-4)
+    np.testing.assert_allclose((down * right).sum(axis=1), 0, atol=1e-4)
     angles = np.arctan2(right[:, 0], down[:, 0])
-    assert -0.6 <= angles.min() < -0.5
-    assert 0.5 < angles.max() <= 0.6
+    assert -0.6 - 1e-4 <= angles.min() < -0.5
+    assert 0.5 < angles.max() <= 0.6 + 1e-4
 
 
 def test_mirrors_come_half_the_time_and_independently() -> None:
