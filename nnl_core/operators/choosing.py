@@ -72,7 +72,11 @@ def _without_replacement(weights: Array, count: int, generator: np.random.Genera
     waits = generator.exponential(size=weights.shape)
     with np.errstate(divide="ignore"):
         arrivals = np.where(weights > 0, waits / weights, np.inf)
-    return np.argsort(arrivals, axis=1, kind="stable")[:, :count]
+    if not 0 < count < weights.shape[1]:
+        return np.argsort(arrivals, axis=1)[:, :count]
+    first = np.argpartition(arrivals, count - 1, axis=1)[:, :count]
+    order = np.argsort(np.take_along_axis(arrivals, first, axis=1), axis=1)
+    return np.take_along_axis(first, order, axis=1)
 
 
 @random_choice_operator.infer

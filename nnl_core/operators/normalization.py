@@ -238,6 +238,36 @@ def _statistics_shape(x: Variable, kept: tuple[int, ...]) -> tuple[int, ...]:
     return tuple(n if axis in kept else 1 for axis, n in enumerate(x.shape))
 
 
+def check_shapes(
+    function: str,
+    x: Variable,
+    kept: tuple[int, ...],
+    beta: Operand | None,
+    gamma: Operand | None,
+    mean: Operand | None,
+    variance: Operand | None,
+) -> None:
+    """Raise where one does not have the shape of statistics."""
+    shape = _statistics_shape(x, kept)
+    given = {"beta": beta, "gamma": gamma, "mean": mean, "variance": variance}
+    for name, value in given.items():
+        if value is not None and np.shape(value) != shape:
+            raise ShapeError(
+                f"{function}: {name} has shape {np.shape(value)}, and {shape} fits the input of "
+                f"shape {x.shape} with axes {kept}"
+            )
+
+
+def check_settable(function: str, mean: Operand | None, variance: Operand | None) -> None:
+    """Raise where a running statistic is computed."""
+    for name, value in (("mean", mean), ("variance", variance)):
+        if isinstance(value, Variable) and value.parent is not None:
+            raise OperatorError(
+                f"{function}: {name} is computed by {value.parent.name!r}, so it cannot be "
+                "updated; give a variable without history, or batch_stat=False"
+            )
+
+
 def batch_normalization(
     x: Operand,
     beta: Operand | None,
@@ -287,22 +317,10 @@ def batch_normalization(
     """
     x = floating(x)
     kept = normalize_axes(axes if isinstance(axes, int) else tuple(axes), x.ndim)
-    shape = _statistics_shape(x, kept)
-    given = {"beta": beta, "gamma": gamma, "mean": mean, "variance": variance}
-    for name, value in given.items():
-        if value is not None and np.shape(value) != shape:
-            raise ShapeError(
-                f"batch_normalization: {name} has shape {np.shape(value)}, and {shape} fits the "
-                f"input of shape {x.shape} with axes {kept}"
-            )
+    check_shapes("batch_normalization", x, kept, beta, gamma, mean, variance)
     if not batch_stat:
         return _with_running(x, beta, gamma, mean, variance, eps, output_stat)
-    for name, value in (("mean", mean), ("variance", variance)):
-        if isinstance(value, Variable) and value.parent is not None:
-            raise OperatorError(
-                f"batch_normalization: {name} is computed by {value.parent.name!r}, so it cannot "
-                "be updated; give a variable without history, or batch_stat=False"
-            )
+    check_settable("batch_normalization", mean, variance)
     y, batch_mean, batch_variance = _standardize(x, kept, gamma, beta, eps)
     effects = [
         (running, running_statistic(running, value, x, decay=decay_rate, unbiased=unbiased))

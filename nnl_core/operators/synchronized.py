@@ -8,14 +8,21 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 
 from nnl_core import functions as F
-from nnl_core.errors import OperatorError, ShapeError
+from nnl_core.errors import OperatorError
+from nnl_core.graph.dtypes import is_half
 from nnl_core.graph.node import add_effects
 from nnl_core.graph.operator import Array, Sample, defop
 from nnl_core.graph.spec import Spec, normalize_axes
 from nnl_core.graph.variable import Operand, Variable
 from nnl_core.operators.arithmetic import cast
 from nnl_core.operators.dtypes import floating
-from nnl_core.operators.normalization import Axes, Outputs, normalize
+from nnl_core.operators.normalization import (
+    Axes,
+    Outputs,
+    check_settable,
+    check_shapes,
+    normalize,
+)
 
 __all__ = ["all_reduce", "sync_batch_normalization"]
 
@@ -177,21 +184,9 @@ def sync_batch_normalization(
         )
     kept = normalize_axes(axes if isinstance(axes, int) else tuple(axes), x.ndim)
     over = tuple(axis for axis in range(x.ndim) if axis not in kept)
-    shape = tuple(n if axis in kept else 1 for axis, n in enumerate(x.shape))
-    given = {"beta": beta, "gamma": gamma, "mean": mean, "variance": variance}
-    for name, value in given.items():
-        if value is not None and np.shape(value) != shape:
-            raise ShapeError(
-                f"sync_batch_normalization: {name} has shape {np.shape(value)}, and {shape} fits "
-                f"the input of shape {x.shape} with axes {kept}"
-            )
-    for name, running in (("mean", mean), ("variance", variance)):
-        if running is not None and running.parent is not None:
-            raise OperatorError(
-                f"sync_batch_normalization: {name} is computed by {running.parent.name!r}, so it "
-                "cannot be updated; give a variable without history, or batch_stat=False"
-            )
-    values = cast(x, np.float32) if x.dtype == np.float16 else x
+    check_shapes("sync_batch_normalization", x, kept, beta, gamma, mean, variance)
+    check_settable("sync_batch_normalization", mean, variance)
+    values = cast(x, np.float32) if is_half(x.dtype) else x
     batch_mean, batch_variance, count = _joined_moments(values, over, comm, group)
     y = normalize(
         values,
@@ -206,7 +201,7 @@ def sync_batch_normalization(
     effects = [
         (running, cast(running * (1 - share) + value * share, running.dtype))
         for running, value in ((mean, batch_mean), (variance, unbiased))
-        if running is not None
+        if isinstance(running, Variable)
     ]
     if effects:
         add_effects(y, effects)
