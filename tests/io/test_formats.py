@@ -14,6 +14,7 @@ from hypothesis.extra.numpy import array_shapes, arrays
 
 import nnl_core as nnl
 from nnl_core.errors import FileError, ParameterError
+from nnl_core.graph.dtypes import bfloat16
 from nnl_core.hooks import FileFormatSpec, Plugin
 from nnl_core.io import Contents, StoredParameter, load, save
 from nnl_core.parameters import (
@@ -48,11 +49,11 @@ def same(left: Contents, right: Contents) -> bool:
     )
 
 
+shapes = array_shapes(min_dims=0, max_dims=3, min_side=0, max_side=4)
 stored = st.builds(
     StoredParameter,
-    st.sampled_from(DTYPES).flatmap(
-        lambda dtype: arrays(dtype, array_shapes(min_dims=0, max_dims=3, min_side=0, max_side=4))
-    ),
+    st.sampled_from(DTYPES).flatmap(lambda dtype: arrays(dtype, shapes))
+    | arrays("uint16", shapes).map(lambda bits: bits.view(bfloat16())),
     st.booleans(),
 )
 names = st.text("abc/._é ", min_size=1, max_size=8)
@@ -79,6 +80,21 @@ def test_strided_arrays_are_saved_by_value(suffix, tmp_path):
     array = np.arange(24.0).reshape(2, 3, 4).transpose(2, 0, 1)[::-2]
     save(tmp_path / f"p.{suffix}", {"x": StoredParameter(array)})
     assert np.array_equal(load(tmp_path / f"p.{suffix}").parameters["x"].array, array)
+
+
+@pytest.mark.parametrize("suffix", SUFFIXES)
+def test_bfloat16_is_read_by_a_program_that_never_asked_for_it(suffix, tmp_path):
+    path = tmp_path / f"p.{suffix}"
+    save(path, {"w": StoredParameter(np.array([0.5, -3.0], bfloat16()))})
+    program = (
+        "import sys; import nnl_core as nnl\n"
+        "nnl.load_parameters(sys.argv[1])\n"
+        "w = nnl.get_parameters()['w']; print(w.dtype, w.d)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program, str(path)], capture_output=True, text=True, check=True
+    )
+    assert done.stdout == "bfloat16 [0.5 -3]\n"
 
 
 def small(path):
