@@ -6,6 +6,7 @@ import math
 
 import numpy as np
 
+from nnl_core.cpu.kernels.blocks import flat_blocks
 from nnl_core.cpu.kernels.softmax import SHORT
 from nnl_core.graph.operator import Array
 from nnl_core.operators import cross_entropy, loss
@@ -117,5 +118,19 @@ def _absolute_error(x0: Array, x1: Array, *, out: Array | None) -> Array:
     return np.asarray(np.abs(d, out=out))
 
 
+def _huber_loss(x0: Array, x1: Array, *, delta: float, out: Array | None) -> Array:
+    """``c (2 d - c)`` with ``c = min(d, delta)``."""
+    d = np.asarray(np.subtract(x0, x1))
+    y = np.empty_like(d) if out is None else out
+    for distance, cut in flat_blocks(d, y):
+        np.abs(distance, out=distance)
+        np.minimum(distance, d.dtype.type(delta), out=cut)
+        distance += distance
+        distance -= cut
+        cut *= distance
+    return y
+
+
+loss.huber_loss_operator.kernel("numpy", _huber_loss)
 loss.squared_error_operator.kernel("numpy", _squared_error)
 loss.absolute_error_operator.kernel("numpy", _absolute_error)
