@@ -11,6 +11,7 @@ import numpy as np
 
 from nnl_core import functions as F
 from nnl_core.errors import OperatorError, ShapeError
+from nnl_core.graph.dtypes import is_floating
 from nnl_core.graph.operator import Array, Sample, defop
 from nnl_core.graph.spec import Spec
 from nnl_core.graph.variable import Operand, Variable
@@ -301,6 +302,8 @@ def _table(positions: list[Array | Variable]) -> Variable:
     known = [np.broadcast_to(one, shape) for one in positions if isinstance(one, np.ndarray)]
     if len(known) == len(positions):
         return Variable.constant(np.stack(known))
+    # What is no whole number stays one, so that gathering can say so.
+    dtype = np.float64 if any(is_floating(one.dtype) for one in positions) else np.int64
     return F.stack(
-        *(F.broadcast(cast(to_variable(one), np.int64), shape) for one in positions), axis=0
+        *(F.broadcast(cast(to_variable(one), dtype), shape) for one in positions), axis=0
     )
