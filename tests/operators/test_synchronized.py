@@ -269,3 +269,28 @@ def test_running_statistics_that_are_computed_are_refused() -> None:
     comm = Worker(Meeting(1), 0)
     with pytest.raises(OperatorError, match="mean is computed"):
         F.sync_batch_normalization(BATCH, None, None, leaf(BETA) * 2.0, None, comm)
+
+
+def test_compiled_steps_of_workers_meet_in_one_order() -> None:
+    def task(rank: int, comm: Worker) -> list[np.ndarray]:
+        with nnl.parameter_scope("", {}):
+            x = Variable.from_numpy_array(BATCH[rank::2][:3])
+            h = F.tanh(nnl.PF.sync_batch_normalization(x, comm, name="one"))
+            h = nnl.PF.sync_batch_normalization(h, comm, name="two")
+            solver = nnl.S.Sgd(0.1)
+            solver.set_parameters(nnl.get_parameters())
+            step = nnl.compile_step(F.mean(h * WEIGHTS[rank::2][:3]), solver)
+            for _ in range(3):
+                step.run()
+            return [
+                np.array(p.d)
+                for name, p in nnl.get_parameters(grad_only=False).items()
+                if name.endswith(("mean", "var")) and name.startswith("one/")
+            ]
+
+    (first, second), meeting = at_work(2, task)
+    np.testing.assert_array_equal(first, second)
+    assert np.abs(first[0]).max() > 0.1
+    by_rank = [[shape for rank, _, shape in meeting.calls if rank == one] for one in (0, 1)]
+    assert by_rank[0] == by_rank[1]
+    assert len(by_rank[0]) % 3 == 0
