@@ -63,7 +63,7 @@ def _factors(kinds: str, hidden: int, dtype: np.dtype) -> tuple[Array, Array]:
 @_attach(family.rnn_layer)
 def _rnn_layer(results: Arrays, p: Array, h0: Array, r: Array, *, relu: bool) -> None:
     (hs,) = results
-    h, weight = h0, np.ascontiguousarray(r).T
+    h, weight = h0, np.ascontiguousarray(r.T)
     for t in range(len(p)):
         a = np.matmul(h, weight, out=hs[t])
         np.add(a, p[t], out=a)
@@ -87,7 +87,7 @@ def _lstm_layer(results: Arrays, p: Array, h0: Array, c0: Array, r: Array) -> No
     hs, cs, gates = results
     h, c, hidden = h0, c0, h0.shape[1]
     scale, shift = _factors("ssts", hidden, gates.dtype)
-    weight = (r * scale[:, None]).T
+    weight = np.ascontiguousarray(r.T) * scale
     np.multiply(p, scale, out=gates)
     product, kept = np.empty_like(gates[0]), np.empty_like(hs[0])
     for t in range(len(p)):
@@ -153,9 +153,8 @@ def _lstm_layer_gradient(
 def _gru_layer(results: Arrays, p: Array, h0: Array, r: Array, b: Array | None = None) -> None:
     hs, gates = results
     h, hidden = h0, h0.shape[1]
-    weight = np.ascontiguousarray(r).copy()
-    weight[: 2 * hidden] *= 0.5
-    weight = weight.T
+    weight = np.array(r.T, order="C")
+    weight[:, : 2 * hidden] *= 0.5
     np.multiply(p[..., : 2 * hidden], 0.5, out=gates[..., : 2 * hidden])
     state, kept = np.empty_like(p[0]), np.empty_like(hs[0])
     for t in range(len(p)):
