@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 
 import nnl_core as nnl
 from nnl_core import F, Variable
-from nnl_core.errors import ShapeError, StaleValueError
+from nnl_core.errors import OperatorError, ShapeError, StaleValueError
+from nnl_core.graph.dtypes import as_dtype, bfloat16
 from nnl_core.testing import operators
 
 
@@ -92,6 +95,84 @@ def test_unsigned_integers_subtract_and_negate_without_a_negative_number(dtype):
 def test_a_scalar_that_the_integers_cannot_hold_is_an_error_that_names_it(build):
     with pytest.raises(ShapeError, match=r"uint8 cannot hold (-1|-?300)"):
         build(given([1], "uint8"))
+
+
+@pytest.mark.parametrize("name", [*ARITHMETIC, "div"])
+def test_a_scalar_keeps_bfloat16(name):
+    x, function = given([3, 2, 5], bfloat16()), getattr(F, name)
+    for scalar in (2, 2.5, True, np.float64(2.5)):
+        for build in (lambda s=scalar: function(x, s), lambda s=scalar: function(s, x)):
+            assert run(build).dtype == bfloat16()
+
+
+@pytest.mark.parametrize("dtype", [name for name in INTEGERS if not name.startswith("u")])
+def test_integers_to_a_negative_power_are_fractions(dtype):
+    x = given([2, -4], dtype)
+    np.testing.assert_array_equal(run(lambda: x**-1), np.float32([0.5, -0.25]))
+
+
+@pytest.mark.parametrize(
+    "build", [lambda x: F.pow(given([2, 2], x.dtype), x), lambda x: 2**x], ids=["array", "number"]
+)
+def test_integers_to_negative_powers_in_an_array_say_what_to_cast(build):
+    with pytest.raises(OperatorError, match="cast the base to a floating dtype"):
+        build(given([1, -1], "int32")).forward()
+
+
+def test_integers_divide_as_real_numbers_do():
+    np.testing.assert_array_equal(
+        run(lambda: given([-7, 7], "int32") / given([2, -2], "int32")), np.float32([-3.5, -3.5])
+    )
+
+
+# Two dtypes --------------------------------------------------------------------------------------
+
+EXPONENT_AND_DIGITS = {"float16": (5, 11), "bfloat16": (8, 8), "float32": (8, 24)}
+EXPONENT_AND_DIGITS["float64"] = (11, 53)
+
+
+def narrowest(left, right):
+    """The narrowest dtype of its kind that holds all numbers of both, from their definitions."""
+    floating = [EXPONENT_AND_DIGITS[n] for n in (left, right) if n in EXPONENT_AND_DIGITS]
+    if floating:
+        exponent, digits = (max(parts) for parts in zip(*floating, strict=True))
+        return next(n for n, (e, d) in EXPONENT_AND_DIGITS.items() if e >= exponent and d >= digits)
+    bounds = [np.iinfo(name) for name in (left, right) if name != "bool"]
+    if not bounds:
+        return "bool"
+    low, high = min(one.min for one in bounds), max(one.max for one in bounds)
+    for name in INTEGERS:  # by width
+        is_unsigned = np.iinfo(name).min == 0
+        if is_unsigned == (low == 0) and np.iinfo(name).min <= low and high <= np.iinfo(name).max:
+            return name
+    return "float64"
+
+
+EVERY = ["bool", *INTEGERS, *EXPONENT_AND_DIGITS]
+
+
+@pytest.mark.parametrize("right", EVERY)
+@pytest.mark.parametrize("left", EVERY)
+def test_two_dtypes_give_the_narrowest_that_holds_both(left, right):
+    x, y = given([1, 0], as_dtype(left)), given([1, 1], as_dtype(right))
+    expected = as_dtype(narrowest(left, right))
+    for function in (F.mul, F.maximum2, lambda a, b: F.where(x == 1, a, b)):
+        assert run(lambda f=function: f(x, y)).dtype == expected
+    np.testing.assert_array_equal(run(lambda: F.mul(x, y)).astype(float), [1, 0])
+
+
+def test_the_page_on_numbers_has_the_same_tables():
+    page = (Path(__file__).parents[1] / "docs" / "numbers.md").read_text("utf-8")
+    rows = [[cell.strip(" *") for cell in line.split("|")[1:-1]] for line in page.splitlines()]
+    columns, checked = [], 0
+    for row in rows:
+        if row and not row[0] and any(cell in EVERY for cell in row):
+            columns = [cell.replace("bool or integer", "int8") for cell in row]
+        elif row and row[0] in EVERY and len(row) == len(columns):
+            for column, cell in zip(columns[1:], row[1:], strict=True):
+                assert cell == narrowest(row[0], column), (row[0], column)
+                checked += 1
+    assert checked == 9 * 9 + 4 * 5
 
 
 @pytest.mark.parametrize("name", COMPARISONS)
