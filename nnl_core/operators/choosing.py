@@ -30,7 +30,7 @@ def random_choice_operator(
         weights, count, generator_of(key)
     )
     at = chosen + w.shape[-1] * np.arange(len(chosen))[:, None]
-    at = at.astype(np.int64).reshape(*x.shape[:-1], *shape)
+    at = at.astype(np.int64).reshape((*x.shape[:-1], *shape))
     return (x.reshape(-1)[at] if at.size else np.empty(at.shape, x.dtype)), at
 
 
@@ -111,7 +111,7 @@ def random_choice_vjp(
 @random_choice_operator.samples
 def random_choice_samples(rng: np.random.Generator) -> Iterator[Sample]:
     """One population and many; one draw, some, none; with and without replacement."""
-    for population, shape in (((5,), (3,)), ((2, 4), (2, 2)), ((3, 2, 3), (1,)), ((0, 3), (2,)),
+    for population, shape in (((5,), (3,)), ((5,), ()), ((2, 4), (2, 2)), ((3, 2, 3), (1,)), ((0, 3), (2,)),
                               ((2, 3), (0,))):  # fmt: skip
         for replace in (True, False):
             yield Sample(

@@ -28,6 +28,8 @@ def pad_operator(
 
     They are ``constant_value``, or the array reflected at its outermost elements, or these again.
     """
+    if not any(pad_width):
+        return x.copy()  # NumPy does not pad an array of no axes, even by nothing
     widths = _pairs(pad_width, x.ndim)
     if mode == "constant":
         return np.pad(x, widths, constant_values=np.asarray(constant_value).astype(x.dtype))
@@ -76,6 +78,7 @@ def pad_samples(rng: np.random.Generator) -> Iterator[Sample]:
         yield Sample(rng.normal(size=(3, 2)), pad_width=(1, 0, 4, 5), mode=mode)
         yield Sample(rng.normal(size=(1, 2)), pad_width=(2, 1, 0, 0), mode=mode)
         yield Sample(rng.normal(size=(2,)), pad_width=(), mode=mode)
+        yield Sample(rng.normal(size=()), pad_width=(), mode=mode)
         yield Sample(rng.normal(size=(0, 2)), pad_width=(1, 1), mode=mode)
     yield Sample(rng.normal(size=(2,)), pad_width=(1, 1), constant_value=0.5)
     yield Sample(rng.normal(size=(0, 2)), pad_width=(1, 1, 0, 1), constant_value=-1.0)
