@@ -111,8 +111,8 @@ def random_choice_vjp(
 @random_choice_operator.samples
 def random_choice_samples(rng: np.random.Generator) -> Iterator[Sample]:
     """One population and many; one draw, some, none; with and without replacement."""
-    for population, shape in (((5,), (3,)), ((5,), ()), ((2, 4), (2, 2)), ((3, 2, 3), (1,)), ((0, 3), (2,)),
-                              ((2, 3), (0,))):  # fmt: skip
+    for population, shape in (((5,), (3,)), ((5,), ()), ((2, 4), (2, 2)), ((3, 2, 3), (1,)),
+                              ((0, 3), (2,)), ((2, 3), (0,))):  # fmt: skip
         for replace in (True, False):
             yield Sample(
                 rng.normal(size=population), rng.uniform(1, 2, size=population),
