@@ -36,7 +36,10 @@ def as_dtype(dtype: npt.DTypeLike) -> np.dtype:
     """Return the dtype of a name or type, in this machine's byte order; of ``"bfloat16"``, too."""
     if isinstance(dtype, str) and dtype == "bfloat16":
         return bfloat16()
-    return np.dtype(dtype).newbyteorder("=")
+    found = np.dtype(dtype)
+    # A new dtype of another byte order is equal to NumPy's own, but not the same object, and what
+    # NumPy does fast (`ufunc.at`) it does for its own.
+    return found if found.isnative else found.newbyteorder("=")
 
 
 def is_bfloat16(dtype: np.dtype) -> bool:

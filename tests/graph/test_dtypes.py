@@ -22,6 +22,10 @@ def test_the_name_is_a_dtype_of_two_bytes():
     assert as_dtype("bfloat16") == bfloat16() and bfloat16().itemsize == 2
 
 
+def test_a_dtype_of_this_machine_is_the_one_that_numpy_is_fast_with():
+    assert as_dtype("float32") is np.dtype(np.float32)
+
+
 def test_a_dtype_comes_in_the_byte_order_of_the_machine():
     assert as_dtype(">f4") == np.dtype(np.float32) and as_dtype(">f4").isnative
 
