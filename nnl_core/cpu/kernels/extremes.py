@@ -8,12 +8,33 @@ from nnl_core.graph.operator import Array
 from nnl_core.operators import extremes as family
 from nnl_core.operators.sorting import sort_operator
 
+Pair = tuple[Array, Array]
 WORTH = 64  # from which length on selecting is faster than sorting
 
 
-def _topk(
-    x: Array, *, k: int, axis: int, largest: bool, out: tuple[Array, Array] | None
-) -> tuple[Array, Array]:
+def _running_extreme(
+    x: Array, *, axis: int, smallest: bool, reverse: bool, out: Pair | None
+) -> Pair:
+    """Number the runs of equal extremes: an element's index is where its run begins."""
+    y, index = (np.empty(x.shape, x.dtype), np.empty(x.shape, np.int64)) if out is None else out
+    way = slice(None, None, -1 if reverse else 1)
+    source, running, places = (np.moveaxis(one, axis, -1)[..., way] for one in (x, y, index))
+    (np.minimum if smallest else np.maximum).accumulate(source, axis=-1, out=running)
+    before, behind = running[..., :-1], running[..., 1:]
+    is_new = np.ones(running.shape, bool)
+    np.not_equal(before, behind, out=is_new[..., 1:])
+    if (running[..., -1:] != running[..., -1:]).any():
+        is_new[..., 1:] &= before == before  # only the first NaN is new
+    starts = np.flatnonzero(is_new)
+    lengths = np.diff(starts, append=x.size)
+    steps = starts % max(1, x.shape[axis])
+    if reverse:
+        np.subtract(x.shape[axis] - 1, steps, out=steps)
+    places[...] = np.repeat(steps, lengths).reshape(places.shape)
+    return y, index
+
+
+def _topk(x: Array, *, k: int, axis: int, largest: bool, out: Pair | None) -> Pair:
     """Select what is at least as extreme as the element of rank ``k``, then sort that alone."""
     length = x.shape[axis]
     if length < WORTH or not 0 < k < length // 4 or not x.size:
@@ -49,4 +70,5 @@ def _select(rows: Array, k: int, largest: bool) -> Array:
     return places
 
 
+family.running_extreme.kernel("numpy", _running_extreme)
 family.topk_operator.kernel("numpy", _topk)

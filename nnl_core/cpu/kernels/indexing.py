@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 
 from nnl_core.graph.operator import Array
+from nnl_core.graph.spec import promote
 from nnl_core.operators import gathering, scattering
-from nnl_core.operators.gathering import as_positions
+from nnl_core.operators.gathering import as_positions, flat_places
 
 SMALL = 4096  # numbers up to which NumPy's own loop is faster than sorting the positions
 MANY = 8  # repetitions of one position from which runs of equal positions are summed as a whole
@@ -87,6 +88,24 @@ def _gather_adjoint(
     return result.reshape(shape) if out is None else out
 
 
+def _gather_elements(x: Array, indices: Array, *, axis: int, out: Array | None) -> Any:
+    places = flat_places(indices, x.shape, axis % x.ndim, "gather_elements")
+    if not places.size:
+        return np.empty(indices.shape, x.dtype) if out is None else out
+    return np.take(x.reshape(-1), places.reshape(indices.shape), out=out, mode="clip")
+
+
+def _scatter_add(x0: Array, indices: Array, x1: Array, *, axis: int, out: Array | None) -> Array:
+    places = flat_places(indices, x0.shape, axis % x0.ndim, "scatter_add")
+    values = x1[tuple(slice(length) for length in indices.shape)]
+    y = np.empty(x0.shape, promote(x0.dtype, x1.dtype)) if out is None else out
+    np.copyto(y, x0)
+    np.add.at(y.reshape(-1), places, values.reshape(-1).astype(y.dtype, copy=False))
+    return y
+
+
+gathering.gather_elements_operator.kernel("numpy", _gather_elements)
+gathering.scatter_add_operator.kernel("numpy", _scatter_add)
 gathering.gather_operator.kernel("numpy", _gather)
 gathering.gather_adjoint.kernel("numpy", _gather_adjoint)
 
