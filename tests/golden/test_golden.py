@@ -17,10 +17,6 @@ from nnl_core.graph.variable import Variable
 
 FILES = sorted((Path(__file__).parent / "data").glob("*.npz"))
 
-NOT_YET = {
-}
-"""Recorded functions that NNL does not have yet, and the family they belong to."""
-
 SHAPE_FOLLOWS_DATA = {"bool_gather", "pack_padded_sequence", "pad_packed_sequence"}
 """Functions that read a mask or lengths when they are called, as these decide the shape."""
 
@@ -180,12 +176,3 @@ def test_a_gradient_that_is_said_to_be_wrong_differs(function: str) -> None:
     with pytest.raises(AssertionError, match="Not equal"):
         for call in calls:
             check_gradients(call, run(call))
-
-
-def test_what_is_not_there_yet_is_said_to_be_missing() -> None:
-    there = sorted(name for name in NOT_YET if hasattr(F, name))
-    assert not there, f"copy the data of {there} and take them out of NOT_YET"
-
-
-def test_nothing_is_both_recorded_here_and_said_to_be_missing() -> None:
-    assert not {read(file).function for file in FILES} & NOT_YET.keys()
