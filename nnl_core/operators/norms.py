@@ -27,6 +27,16 @@ __all__ = [
 Axes = int | Sequence[int]
 
 
+def _widened(x: Variable) -> Variable:
+    """Return what squares and a small eps are computed of: half precision holds neither."""
+    return cast(x, np.float32) if is_half(x.dtype) else x
+
+
+def _rounded(y: Variable, x: Variable) -> Variable:
+    """Return the result in the input's dtype."""
+    return y if y.dtype == x.dtype else cast(y, x.dtype)
+
+
 def norm_normalization(
     x: Operand, p: float | None = None, axes: Axes | None = None, eps: float = 1e-12
 ) -> Variable:
@@ -55,10 +65,10 @@ def norm_normalization(
     if not 0 < order < float("inf"):
         raise OperatorError(f"norm_normalization: p is {order}; it must be positive and finite")
     over = normalize_axes(axes if axes is None or isinstance(axes, int) else tuple(axes), x.ndim)
-    powers = x * x if order == 2 else F.abs(x) ** order
+    values = _widened(x)
+    powers = values * values if order == 2 else F.abs(values) ** order
     norm = (F.sum(powers, axis=over, keepdims=True) + eps) ** (1 / order)
-    result: Variable = x / norm
-    return result
+    return _rounded(values / norm, x)
 
 
 def weight_normalization(w: Operand, g: Operand, dim: int = 0, eps: float = 1e-12) -> Variable:
@@ -93,10 +103,10 @@ def weight_normalization(w: Operand, g: Operand, dim: int = 0, eps: float = 1e-1
             f"{length} slices of the weight of shape {w.shape} along axis {axis}"
         )
     others = tuple(other for other in range(w.ndim) if other != axis)
-    norm = (F.sum(w * w, axis=others, keepdims=True) + eps) ** 0.5
-    scale = F.reshape(g, tuple(length if other == axis else 1 for other in range(w.ndim)))
-    result: Variable = w * (scale / norm)
-    return result
+    values, factors = _widened(w), _widened(g)
+    norm = (F.sum(values * values, axis=others, keepdims=True) + eps) ** 0.5
+    scale = F.reshape(factors, tuple(length if other == axis else 1 for other in range(w.ndim)))
+    return _rounded(values * (scale / norm), w)
 
 
 def spectral_norm(
@@ -189,9 +199,8 @@ def rms_norm(
     """
     x = floating(x)
     over = normalize_axes(axes if isinstance(axes, int) else tuple(axes), x.ndim)
-    values = cast(x, np.float32) if is_half(x.dtype) else x
-    y = values * (F.mean(values * values, axis=over, keepdims=True) + eps) ** -0.5
-    y = y if y.dtype == x.dtype else cast(y, x.dtype)
+    values = _widened(x)
+    y = _rounded(values * (F.mean(values * values, axis=over, keepdims=True) + eps) ** -0.5, x)
     result: Variable = y if gamma is None else y * gamma
     return result
 
