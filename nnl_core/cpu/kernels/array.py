@@ -33,6 +33,13 @@ _view(family.flip_operator, lambda x, axes: np.flip(x, axes))
 _view(indexing.getitem_operator, lambda x, key: x[indexing.as_key(key)])
 
 
+def _copied(x: Array, out: Array | None) -> Array:
+    if out is None:
+        return np.array(x)
+    np.copyto(out, x)
+    return out
+
+
 def _getitem_adjoint(g: Array, *, key: Any, shape: tuple[int, ...], out: Array | None) -> Array:
     if out is None:
         out = np.empty(shape, g.dtype)
@@ -96,11 +103,7 @@ def _pad(
     out: Array | None,
 ) -> Array:
     if mode != "constant":
-        padded: Array = padding.pad_operator.reference(x, pad_width=pad_width, mode=mode)
-        if out is None:
-            return padded
-        np.copyto(out, padded)
-        return out
+        return _pad_by_copies(x, padding.pairs(pad_width, x.ndim), mode, out)
     first = x.ndim - len(pad_width) // 2
     before = (0,) * first + pad_width[::2]
     after = (0,) * first + pad_width[1::2]
@@ -113,4 +116,36 @@ def _pad(
     return out
 
 
+def _pad_by_copies(x: Array, widths: list[tuple[int, int]], mode: str, out: Array | None) -> Array:
+    axes = [axis for axis, pair in enumerate(widths) if any(pair)]
+    for axis in reversed(axes):  # the first one last: by then it is long rows that are copied
+        sources = padding.pad_sources(x.shape[axis], widths[axis], mode)
+        target = out if axis == axes[0] else None
+        x = np.take(x, sources, axis, out=target, mode="clip")
+    return x if axes else _copied(x, out)
+
+
+MANY = 64
+"""Borders up to this width are added slice by slice."""
+
+
+def _pad_adjoint(
+    g: Array, *, pad_width: tuple[int, ...], mode: str, shape: tuple[int, ...], out: Array | None
+) -> Array:
+    widths = padding.pairs(pad_width, len(shape))
+    if any(sum(pair) > MANY for pair in widths):
+        options = {"pad_width": pad_width, "mode": mode, "shape": shape}
+        return _copied(padding.pad_adjoint.reference(g, **options), out)
+    total = g.copy()
+    inner = tuple(slice(pair[0], pair[0] + n) for pair, n in zip(widths, shape, strict=True))
+    for axis, (length, pair) in enumerate(zip(shape, widths, strict=True)):
+        if not any(pair):
+            continue
+        sources = padding.pad_sources(length, pair, mode)
+        for place in (*range(pair[0]), *range(pair[0] + length, len(sources))):
+            total[(*inner[:axis], pair[0] + sources[place])] += total[(*inner[:axis], place)]
+    return _copied(total[inner], out)
+
+
 padding.pad_operator.kernel("numpy", _pad)
+padding.pad_adjoint.kernel("numpy", _pad_adjoint)
