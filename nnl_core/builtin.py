@@ -158,6 +158,27 @@ DATA_SOURCES = (
         schemes=("npz:",),
         suffixes=(".npz", ".npy"),
     ),
+    DataSourceSpec(
+        "csv",
+        "nnl_core.data.tables:open_csv",
+        "tables of numbers and names of files, as nnabla's",
+        schemes=("csv:",),
+        suffixes=(".csv",),
+    ),
+    DataSourceSpec(
+        "hdf5",
+        "nnl_core.data.hdf5:open_hdf5",
+        "datasets of HDF5 files, with h5py",
+        schemes=("hdf5:",),
+        suffixes=(".h5", ".hdf5"),
+    ),
+    DataSourceSpec(
+        "images",
+        "nnl_core.data.images:open_images",
+        "folders of images, one for each class, with pillow",
+        schemes=("images:",),
+        suffixes=("/",),
+    ),
 )
 FILE_FORMATS = (
     FileFormatSpec("npz", "nnl_core.io.npz:NpzFormat", "a zip of NumPy arrays", suffixes=(".npz",)),

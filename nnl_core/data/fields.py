@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from nnl_core.data.arrays import ArraySource
-from nnl_core.data.source import Array, DataSource, Ids
+from nnl_core.data.source import Array, DataSource, Ids, fingerprint_of, take_at, varies
 from nnl_core.errors import DataError
 from nnl_core.graph.dtypes import as_dtype, is_floating
 from nnl_core.graph.spec import Spec
@@ -72,9 +72,26 @@ class FieldSource:
         """Return the number of samples."""
         return len(self._source)
 
+    @property
+    def varies(self) -> bool:
+        """Whether the source's samples differ from epoch to epoch."""
+        return varies(self._source)
+
+    @property
+    def fingerprint(self) -> str | None:
+        """What tells these contents from others."""
+        below = fingerprint_of(self._source)
+        return None if below is None else f"{below} {self._given}"
+
     def take(self, ids: Ids) -> dict[str, Array]:
         """Return the samples of these numbers, stacked, as new arrays."""
-        found = self._source.take(ids)
+        return self._prepare(self._source.take(ids))
+
+    def take_at(self, ids: Ids, seed: int, epoch: int) -> dict[str, Array]:
+        """Return samples as they are in an epoch."""
+        return self._prepare(take_at(self._source, ids, seed, epoch))
+
+    def _prepare(self, found: dict[str, Array]) -> dict[str, Array]:
         return {
             key: field.prepare(found[field.array], self.fields[key])
             for key, field in self._given.items()

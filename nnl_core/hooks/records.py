@@ -106,7 +106,8 @@ class DataSourceSpec(NamedTuple):
 
     ``target`` is called with the location, and the names of the arrays that are wanted or ``None``,
     and gives a `nnl_core.data.DataSource`. The location is what follows one of the ``schemes``
-    (``"mnist:"``), or the path of a file with one of the ``suffixes`` (``".npz"``).
+    (``"mnist:"``), or the path of a file with one of the ``suffixes`` (``".npz"``; ``"/"`` is a
+    folder's). Where there are suffixes, what follows a scheme is a path, too.
     """
 
     name: str
@@ -181,9 +182,10 @@ class PassSpec(NamedTuple):
 
 
 class SettingsSpec(NamedTuple):
-    """The pydantic model of a plugin's table in the project file. ``name`` is the plugin's name.
+    """The pydantic model of a plugin's table in the project file.
 
-    The target is imported only where a project has that table.
+    ``name`` is the plugin's, for ``[plugin.NAME]``, or that of another table: ``"explain.NAME"`` or
+    ``"report.NAME"``. The target is imported only where a project has that table.
     """
 
     name: str

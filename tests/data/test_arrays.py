@@ -145,4 +145,4 @@ def test_a_source_is_opened_by_suffix_or_scheme(digits, prefix):
 
 def test_a_location_that_nothing_opens_is_an_error_that_says_what_is_opened(tmp_path):
     with Session(discover=False) as session, pytest.raises(DataError, match=r"\.npz, \.npy"):
-        open_source("digits.csv", session, folder=tmp_path)
+        open_source("digits.xyz", session, folder=tmp_path)
