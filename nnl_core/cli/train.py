@@ -28,7 +28,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--out",
         type=Path,
         metavar="FOLDER",
-        help="new folder for the results (default: the next number in the project's runs/)",
+        help="new folder for the results (default: one in the project's runs/, by time and name)",
+    )
+    parser.add_argument(
+        "--name", metavar="NAME", help="what to call the run (default: like the project's folder)"
     )
 
 
@@ -44,9 +47,10 @@ def run(arguments: argparse.Namespace, session: Session) -> int:
             folder = run_folder.given_folder(arguments.out)
         else:
             runs = project.path.parent / workbench.settings.train.folder
-            folder = run_folder.new_folder(runs)
+            name = arguments.name or project.path.resolve().parent.name
+            folder = run_folder.new_folder(runs, name)
         trainer.folder = folder
-        run_folder.describe_run(folder, project, workbench.session)
+        run_folder.describe_run(folder, project, workbench.session, arguments.name)
         with _interruptible(trainer):
             result = trainer.run()
         with trainer.averaged():

@@ -2,7 +2,7 @@
 
 ::
 
-    run.json                 the settings, the project's place, plugins and versions
+    run.json                 the settings, the project's place, plugins, versions and machine
     source/                  the project's modules as they were
     parameters.safetensors   (or .npz) the parameters
     result.json              the last file to appear: metrics, and why the run ended
@@ -15,8 +15,11 @@ import json
 import math
 import os
 import platform
+import re
 import shutil
+from datetime import UTC, datetime
 from importlib.util import find_spec
+from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -28,6 +31,7 @@ from nnl_core.graph.backend import current_backend
 from nnl_core.hooks.selection import Project
 from nnl_core.parameters import save_parameters
 from nnl_core.settings import override
+from nnl_core.training.environment import describe_environment
 from nnl_core.training.files import replacing, write_json
 from nnl_core.training.project import modules_in
 
@@ -42,21 +46,30 @@ FORMAT = 1
 PARAMETER_FILES = ("parameters.safetensors", "parameters.npz")
 
 
-def new_folder(parent: Path) -> Path:
-    """Make the next numbered folder: ``1``, ``2``, and so on."""
+def new_folder(parent: Path, name: str) -> Path:
+    """Make a folder called like the time, to the second in UTC, and the run.
+
+    Of two that begin in the same second the later one gets a number behind its name.
+    """
+    stamp = datetime.now(UTC).strftime("%Y%m%d-%H%M%S")
+    wanted = f"{stamp}-{file_name(name)}"
     try:
         parent.mkdir(parents=True, exist_ok=True)
-        taken = [int(path.name) for path in parent.iterdir() if path.name.isdecimal()]
-        number = max(taken, default=0) + 1
-        while True:  # somebody else may be faster
-            folder = parent / str(number)
+        for number in count(2):  # somebody else may be faster
+            folder = parent / wanted
             try:
                 folder.mkdir()
-                return folder
+                break
             except FileExistsError:
-                number += 1
+                wanted = f"{stamp}-{file_name(name)}-{number}"
     except OSError as error:
         raise TrainingError(f"cannot make a folder for the run in {parent}: {error}") from error
+    return folder
+
+
+def file_name(name: str) -> str:
+    """Return a name as part of a file's: letters, digits, ``_``, ``.`` and ``-``, 64 at most."""
+    return re.sub(r"[^\w.-]+", "-", name)[:64].strip("-.") or "run"
 
 
 def given_folder(folder: Path) -> Path:
@@ -70,8 +83,11 @@ def given_folder(folder: Path) -> Path:
     return folder
 
 
-def describe_run(folder: Path, project: Project, session: Session) -> None:
-    """Write what is known before training: ``run.json`` and ``source/``."""
+def describe_run(folder: Path, project: Project, session: Session, name: str | None = None) -> None:
+    """Write what is known before training: ``run.json`` and ``source/``.
+
+    A run is called like its project's folder, unless it has a ``name``.
+    """
     home = project.path.parent.resolve()
     sources = {*modules_in(home).values(), home / "nnlfile.py"}
     for path in sorted(path for path in sources if path.is_file()):
@@ -81,6 +97,8 @@ def describe_run(folder: Path, project: Project, session: Session) -> None:
     active = [entry for entry in session.manager.entries if entry.state == "active"]
     description = {
         "format": FORMAT,
+        "name": name or home.name,
+        "started": datetime.now(UTC).isoformat(timespec="seconds"),
         "project": str(project.path),
         "project_from_here": os.path.relpath(project.path, folder.resolve()),
         "settings": project.table,
@@ -91,6 +109,7 @@ def describe_run(folder: Path, project: Project, session: Session) -> None:
             "numpy": np.__version__,
             "python": platform.python_version(),
         },
+        "environment": describe_environment(home),
     }
     write_json(folder / "run.json", json.loads(json.dumps(description, default=str)))
 

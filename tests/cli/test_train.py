@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 
 import numpy as np
@@ -13,13 +14,17 @@ def result_of(run):
     return json.loads((run / "result.json").read_text("utf-8"))
 
 
+def run_of(project, number=1):
+    return sorted((project / "runs").iterdir())[number - 1]
+
+
 def last_error(capsys):
     return capsys.readouterr().err.splitlines()[-1]
 
 
 def test_training_prints_the_test_metrics_and_leaves_a_run(project, capsys):
     assert main(["train", str(project)]) == 0
-    run = project / "runs" / "1"
+    run = run_of(project)
     names = {path.name for path in run.iterdir()}
     assert names == {
         "run.json",
@@ -38,16 +43,30 @@ def test_training_prints_the_test_metrics_and_leaves_a_run(project, capsys):
 
 def test_a_run_says_what_it_was_made_with(project):
     main(["train", str(project), "--set", "train.epochs=1"])
-    run = json.loads((project / "runs" / "1" / "run.json").read_text("utf-8"))
+    run = json.loads((run_of(project) / "run.json").read_text("utf-8"))
     assert run["settings"]["train"]["epochs"] == 1
     assert run["project"] == str(project / "nnl.toml")
     assert run["plugins"].keys() == {"core", "metrics_log"}
     assert {"nnl-core", "numpy", "python"} <= run["versions"].keys()
+    assert run["environment"].keys() >= {"platform", "processor", "cores", "threads", "commit"}
+
+
+def test_a_run_is_called_like_its_project_or_as_wished(project):
+    main(["train", str(project), "--set", "train.epochs=1"])
+    main(["train", str(project), "--set", "train.epochs=1", "--name", "a/b: wide <net>"])
+    names = {
+        re.sub(r"\d", "0", run.name): json.loads((run / "run.json").read_text("utf-8"))["name"]
+        for run in (project / "runs").iterdir()
+    }
+    assert names == {
+        "00000000-000000-project": "project",
+        "00000000-000000-a-b-wide-net": "a/b: wide <net>",
+    }
 
 
 def test_the_line_is_found(project):
     main(["train", str(project), "--set", "train.epochs=60"])
-    metrics = result_of(project / "runs" / "1")["metrics"]
+    metrics = result_of(run_of(project))["metrics"]
     assert metrics["test/loss"] < 1e-4
     assert metrics["test/distance"] < 1e-2
 
@@ -55,7 +74,7 @@ def test_the_line_is_found(project):
 def test_the_same_seed_gives_the_same_run(project):
     for _ in range(2):
         main(["train", str(project)])
-    first, second = (result_of(project / "runs" / name) for name in "12")
+    first, second = (result_of(run_of(project, number)) for number in (1, 2))
     assert first["history"] == second["history"]
 
 
@@ -67,7 +86,7 @@ def test_results_go_to_a_folder_of_one_s_own_choice(project, tmp_path):
 def test_a_plugin_of_the_command_line_is_active_in_the_project(project, capsys):
     assert main(["-p", "progress", "-p", "no:metrics_log", "train", str(project)]) == 0
     assert "epoch 3/3" in capsys.readouterr().err
-    assert not (project / "runs" / "1" / "metrics.jsonl").exists()
+    assert not (run_of(project) / "metrics.jsonl").exists()
 
 
 def install_broken_plugin(site, name):
@@ -87,7 +106,7 @@ def test_a_run_does_not_start_without_a_plugin_that_it_names(
     assert main(["-p", "fragile", "train", str(project)]) == 1
     error = last_error(capsys)
     assert all(part in error for part in ("fragile", "nnl-fragile 0.3", "not_there"))
-    assert not (project / "runs" / "2").exists()
+    assert len(list((project / "runs").iterdir())) == 1
 
 
 @pytest.mark.filterwarnings("ignore::nnl_core.errors.PluginWarning")
@@ -109,7 +128,7 @@ def nnl_on_step_end(event):
 def test_ctrl_c_finishes_the_step_saves_and_gives_130(project, capsys):
     (project / "nnlfile.py").write_text(INTERRUPTING, "utf-8")
     assert main(["train", str(project)]) == 130
-    run = project / "runs" / "1"
+    run = run_of(project)
     assert (result_of(run)["steps"], result_of(run)["stopped"]) == (10, "interrupted")
     assert (run / "parameters.safetensors").is_file()
     assert "stopped after 10 steps: interrupted" in capsys.readouterr().out
@@ -120,13 +139,13 @@ def test_a_second_ctrl_c_ends_at_once(project):
     two = "def two():\n    for _ in range(2):\n        signal.raise_signal(signal.SIGINT)\n"
     (project / "nnlfile.py").write_text(text + two, "utf-8")
     assert main(["train", str(project)]) == 130
-    assert not (project / "runs" / "1" / "result.json").exists()
+    assert not (run_of(project) / "result.json").exists()
 
 
 def test_a_run_that_fails_is_not_taken_for_a_finished_one(project, capsys):
     assert main(["train", str(project), "--set", "solver.lr=1e30"]) == 1
     assert "the loss is" in last_error(capsys)
-    run = project / "runs" / "1"
+    run = run_of(project)
     assert not (run / "result.json").exists()
     assert main(["eval", str(run)]) == 1
     assert "has no parameters: the run has not finished, or failed" in last_error(capsys)
@@ -179,9 +198,9 @@ def test_a_model_that_raises_is_named_with_its_line(project, capsys):
 def test_without_safetensors_parameters_are_an_npz(project, monkeypatch):
     monkeypatch.setattr("nnl_core.training.run_folder.find_spec", lambda name: None)
     main(["train", str(project)])
-    with np.load(project / "runs" / "1" / "parameters.npz") as arrays:
+    with np.load(run_of(project) / "parameters.npz") as arrays:
         assert len(arrays.files) >= 2
-    assert main(["eval", str(project / "runs" / "1")]) == 0
+    assert main(["eval", str(run_of(project))]) == 0
 
 
 # -------------------------------------------------------------------- what runs are good for
@@ -191,7 +210,7 @@ def test_without_safetensors_parameters_are_an_npz(project, monkeypatch):
 def run(project, capsys):
     main(["train", str(project)])
     capsys.readouterr()
-    return project / "runs" / "1"
+    return run_of(project)
 
 
 def test_evaluating_a_run_gives_what_training_printed(run, capsys):
@@ -206,7 +225,7 @@ def test_a_run_that_keeps_averages_saves_and_tests_them(project, capsys):
     for number, average in enumerate(["", "0.5"], 1):
         options = ["--set", f"solver.average={average}"] if average else []
         assert main(["train", str(project), *options]) == 0
-        run = project / "runs" / str(number)
+        run = run_of(project, number)
         capsys.readouterr()
         assert main(["eval", str(run), "--json"]) == 0
         found = json.loads(capsys.readouterr().out)["loss"]
@@ -232,7 +251,7 @@ def test_a_run_is_evaluated_with_the_model_that_it_was_trained_with(run, project
 def test_a_run_works_after_it_was_moved(run, project, tmp_path, capsys, part):
     moved = tmp_path / "elsewhere"
     shutil.move(project if part == "project" else run, moved)
-    assert main(["eval", str(moved / "runs" / "1" if part == "project" else moved)]) == 0
+    assert main(["eval", str(run_of(moved) if part == "project" else moved)]) == 0
 
 
 def test_inference_prepares_its_input_as_training_does(run, project, tmp_path, capsys):

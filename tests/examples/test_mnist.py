@@ -49,7 +49,7 @@ def test_the_example_learns_to_read_digits(trained):
 
 
 def test_the_run_has_parameters_metrics_and_a_picture(trained):
-    run = trained[0] / "runs" / "1"
+    (run,) = (trained[0] / "runs").iterdir()
     names = {path.name for path in run.iterdir()}
     assert {"result.json", "metrics.jsonl", "learning_curve.png"} <= names
     assert len(json.loads((run / "result.json").read_text("utf-8"))["history"]) == 12
@@ -57,7 +57,8 @@ def test_the_run_has_parameters_metrics_and_a_picture(trained):
 
 def test_predictions_agree_with_the_reported_accuracy(trained, tmp_path):
     folder, _ = trained
-    run, out = folder / "runs" / "1", tmp_path / "digits.npz"
+    (run,) = (folder / "runs").iterdir()
+    out = tmp_path / "digits.npz"
     images = folder / "mnist5k.npz"
     nnl("infer", run, "--input", images, "--data", "test", "--output", out, cwd=folder)
     with np.load(out) as found, np.load(folder / "mnist5k.npz") as digits:

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import sys
+from datetime import UTC, datetime
 
 import numpy as np
 import pytest
@@ -9,7 +10,7 @@ import pytest
 from nnl_core.errors import DataError, TrainingError
 from nnl_core.training.files import replacing, write_json
 from nnl_core.training.project import import_from, modules_in
-from nnl_core.training.run_folder import given_folder, new_folder, read_run
+from nnl_core.training.run_folder import file_name, given_folder, new_folder, read_run
 
 
 def test_a_file_that_could_not_be_written_leaves_the_old_one(tmp_path):
@@ -34,18 +35,31 @@ def test_what_is_not_json_is_not_written(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_runs_are_numbered(tmp_path):
-    runs = tmp_path / "runs"
-    assert new_folder(runs).name == "1"
-    (runs / "7").mkdir()
-    (runs / "notes").mkdir()
-    assert new_folder(runs).name == "8"
+def test_runs_are_called_like_their_time_and_name(tmp_path):
+    before = datetime.now(UTC).strftime("%Y%m%d-%H%M%S")
+    name = new_folder(tmp_path / "runs", "digits").name
+    after = datetime.now(UTC).strftime("%Y%m%d-%H%M%S")
+    assert before <= name.removesuffix("-digits") <= after
+
+
+def test_runs_of_one_second_get_folders_of_their_own_in_order(tmp_path):
+    names = [new_folder(tmp_path, "a").name for _ in range(3)]
+    assert len(set(names)) == 3
+    assert names == sorted(names)
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [("a b/c", "a-b-c"), ("../..", "run"), ("", "run"), ("Größe_1.5", "Größe_1.5")],
+)
+def test_a_name_becomes_part_of_a_file_s(name, expected):
+    assert file_name(name) == expected
 
 
 def test_a_folder_that_cannot_be_made_is_an_error(tmp_path):
     (tmp_path / "runs").write_text("a file", "utf-8")
     with pytest.raises(TrainingError, match="cannot make a folder"):
-        new_folder(tmp_path / "runs")
+        new_folder(tmp_path / "runs", "a")
 
 
 def test_a_chosen_folder_must_be_empty(tmp_path):
