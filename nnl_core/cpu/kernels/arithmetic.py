@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from nnl_core.cpu.kernels.rows import sums
 from nnl_core.graph.operator import Array
 from nnl_core.graph.spec import promote_scalar
 from nnl_core.operators import arithmetic as family
@@ -60,10 +61,7 @@ def _sum_to(x: Array, *, shape: tuple[int, ...], out: Array | None) -> Array:
     if out is None:
         result: Array = family.sum_to.reference(x, shape=shape)
         return result
-    axes = family.repeated_axes(x.shape, shape)
-    kept = tuple(n for axis, n in enumerate(x.shape) if axis not in axes)
-    np.add.reduce(x, axis=axes, dtype=x.dtype, out=out.reshape(kept))
-    return out
+    return sums(x, family.repeated_axes(x.shape, shape), out)
 
 
 family.sum_to.kernel("numpy", _sum_to)

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from nnl_core.cpu.kernels.rows import sums
 from nnl_core.graph.operator import Array
 from nnl_core.operators import gradient_clipping
 from nnl_core.operators import normalization as family
@@ -31,23 +32,21 @@ def _moments(
     count = math.prod(x.shape[axis] for axis in axes)
     if 0 not in axes:
         for block in _blocks(x):
-            middle = x[block].sum(axis=axes, keepdims=True) / x.dtype.type(count)
-            squares = np.subtract(x[block], middle)
-            np.multiply(squares, squares, out=squares)
-            mean[block] = middle
-            variance[block] = squares.sum(axis=axes, keepdims=True) / x.dtype.type(count)
+            np.divide(sums(x[block], axes, mean[block]), count, out=mean[block])
+            centred = np.subtract(x[block], mean[block])
+            np.divide(
+                sums(centred, axes, variance[block], squares=True), count, out=variance[block]
+            )
         return mean, variance
     total = np.zeros(shape)
+    part = np.empty(shape, x.dtype)
     for block in _blocks(x):
-        total += x[block].sum(axis=axes, keepdims=True)
-    middle = (total / count).astype(x.dtype)
-    total = np.zeros(shape)
+        total += sums(x[block], axes, part)
+    np.divide(total, count, out=mean, casting="same_kind")
+    total.fill(0)
     for block in _blocks(x):
-        squares = np.subtract(x[block], middle)
-        np.multiply(squares, squares, out=squares)
-        total += squares.sum(axis=axes, keepdims=True)
-    mean[...] = middle
-    variance[...] = total / count
+        total += sums(np.subtract(x[block], mean), axes, part, squares=True)
+    np.divide(total, count, out=variance, casting="same_kind")
     return mean, variance
 
 

@@ -6,12 +6,15 @@ from typing import Any
 
 import numpy as np
 
+from nnl_core.cpu.kernels.rows import sums
 from nnl_core.graph.operator import Array, lookup
 from nnl_core.operators import reduction as family
 from nnl_core.operators.axes import count
 
 
 def _sum(x: Array, *, axes: tuple[int, ...], keepdims: bool, out: Array | None) -> Any:
+    if out is not None and out.dtype == x.dtype:
+        return sums(x, axes, out)
     if out is not None:
         return np.add.reduce(x, axis=axes, keepdims=keepdims, dtype=out.dtype, out=out)
     return family.sum_operator.reference(x, axes=axes, keepdims=keepdims)
@@ -20,8 +23,7 @@ def _sum(x: Array, *, axes: tuple[int, ...], keepdims: bool, out: Array | None) 
 def _mean(x: Array, *, axes: tuple[int, ...], keepdims: bool, out: Array | None) -> Any:
     number = count(x.shape, axes)
     if out is not None and number:
-        np.add.reduce(x, axis=axes, keepdims=keepdims, out=out)
-        return np.divide(out, number, out=out)
+        return np.divide(sums(x, axes, out), number, out=out)
     return _copied(family.mean_operator.reference(x, axes=axes, keepdims=keepdims), out)
 
 
