@@ -121,34 +121,60 @@ SCHEDULES = (
         "step", f"{_SCHEDULES}:StepScheduler", "a factor at given steps, or every so many"
     ),
 )
+_METRICS = "nnl_core.training.metrics"
 METRICS = (
+    MetricSpec("accuracy", f"{_METRICS}:Accuracy", "how often the largest output is the label's"),
     MetricSpec(
-        "accuracy",
-        "nnl_core.training.metrics:accuracy",
-        "how often the largest output is the label's",
+        "top_n_accuracy",
+        f"{_METRICS}:TopNAccuracy",
+        "how often the label's output is among the n largest (5)",
     ),
     MetricSpec(
         "top_5_accuracy",
-        "nnl_core.training.metrics:top_5_accuracy",
+        f"{_METRICS}:top_5_accuracy",
         "how often the label's output is among the five largest",
     ),
     MetricSpec(
         "binary_accuracy",
-        "nnl_core.training.metrics:binary_accuracy",
+        f"{_METRICS}:binary_accuracy",
         "how often a logit has the sign that the target asks for",
     ),
     MetricSpec(
+        "confusion_matrix",
+        f"{_METRICS}:ConfusionMatrix",
+        "a table: samples by their label and by the class chosen",
+    ),
+    MetricSpec(
+        "precision", f"{_METRICS}:Precision", "the share of samples said to be of a class that are"
+    ),
+    MetricSpec(
+        "recall", f"{_METRICS}:Recall", "the share of a class's samples that are said to be of it"
+    ),
+    MetricSpec("f1", f"{_METRICS}:F1", "the harmonic mean of precision and recall"),
+    MetricSpec(
+        "roc_auc", f"{_METRICS}:RocAuc", "how often a sample of a class scores higher than another"
+    ),
+    MetricSpec(
+        "perplexity",
+        f"{_METRICS}:Perplexity",
+        "the exponential of the mean cross entropy",
+        higher_is_better=False,
+    ),
+    MetricSpec(
         "absolute_error",
-        "nnl_core.training.metrics:absolute_error",
-        "mean distance between output and target",
+        f"{_METRICS}:absolute_error",
+        "mean distance between output and target (MAE)",
         higher_is_better=False,
     ),
     MetricSpec(
         "squared_error",
-        "nnl_core.training.metrics:squared_error",
-        "mean square of the distance between output and target",
+        f"{_METRICS}:squared_error",
+        "mean square of the distance between output and target (MSE)",
         higher_is_better=False,
     ),
+    MetricSpec("psnr", f"{_METRICS}:Psnr", "peak signal-to-noise ratio in decibels"),
+    MetricSpec("snr", f"{_METRICS}:Snr", "signal-to-noise ratio in decibels"),
+    MetricSpec("ssim", f"{_METRICS}:Ssim", "structural similarity of images"),
 )
 DATA_SOURCES = (
     DataSourceSpec(

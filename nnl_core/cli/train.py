@@ -55,6 +55,8 @@ def run(arguments: argparse.Namespace, session: Session) -> int:
             result = trainer.run()
         with trainer.averaged():
             final = {} if result.stopped == INTERRUPTED else _tested(trainer, workbench)
+            tracker = trainer.tracker
+            result = result._replace(best=tracker.summary(), tables=tracker.tables)
             run_folder.save_result(folder, trainer.model, result, final)
         if result.stopped is not None:
             print(f"stopped after {result.steps} steps: {result.stopped}")
@@ -74,8 +76,11 @@ def _tested(trainer: Trainer, workbench: Workbench) -> dict[str, float]:
     metrics = {name: value for name, value in known.items() if name.startswith("test/")}
     if not metrics:
         data = workbench.data("test")
-        found = Evaluator(trainer.model, data, name="test", session=workbench.session).run()
-        metrics = {f"test/{name}": value for name, value in found.items()}
+        evaluator = Evaluator(trainer.model, data, name="test", session=workbench.session)
+        metrics = {f"test/{name}": value for name, value in evaluator.run().items()}
+        tables = {f"test/{name}": table for name, table in evaluator.tables.items()}
+        state = trainer.state
+        trainer.tracker.record(metrics, tables, epoch=state.epoch, step=state.step)
     return metrics
 
 

@@ -11,17 +11,20 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from nnl_core.training.checkpoint import Checkpoint
     from nnl_core.training.evaluator import Evaluator, Predictor
-    from nnl_core.training.metrics import Metric
+    from nnl_core.training.metrics import Metric, Sums
     from nnl_core.training.model import Model
     from nnl_core.training.state import TrainResult, TrainState
+    from nnl_core.training.tracking import MetricHistory
     from nnl_core.training.trainer import Trainer
 
 _HOMES = {
     "Checkpoint": "checkpoint",
     "Evaluator": "evaluator",
     "Metric": "metrics",
+    "MetricHistory": "tracking",
     "Model": "model",
     "Predictor": "evaluator",
+    "Sums": "metrics",
     "TrainResult": "state",
     "TrainState": "state",
     "Trainer": "trainer",
@@ -31,8 +34,10 @@ __all__ = [
     "Checkpoint",
     "Evaluator",
     "Metric",
+    "MetricHistory",
     "Model",
     "Predictor",
+    "Sums",
     "TrainResult",
     "TrainState",
     "Trainer",

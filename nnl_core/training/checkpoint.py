@@ -25,4 +25,5 @@ class Checkpoint:
     random: dict[str, Any]
     history: list[dict[str, float]]
     loss_scale: dict[str, float] = field(default_factory=dict)
+    tracker: dict[str, Any] = field(default_factory=dict)
     plugins: dict[str, object] = field(default_factory=dict)

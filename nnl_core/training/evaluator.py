@@ -15,6 +15,7 @@ from nnl_core.graph.spec import Spec
 from nnl_core.graph.variable import Variable
 from nnl_core.hooks import EvaluationEnd, EvaluationStart
 from nnl_core.session import Session, current_session
+from nnl_core.training.metrics import Table, values_of
 from nnl_core.training.model import Model, Network
 
 
@@ -46,7 +47,8 @@ def feed(network: Network, batch: Batch) -> None:
 class Evaluator:
     """Computes a model's loss and metrics over a data set, in batches.
 
-    ``name`` is what its results are reported under.
+    ``name`` is what its results are reported under. ``tables`` has those metrics of the last run
+    that are no single numbers, such as a confusion matrix.
     """
 
     def __init__(
@@ -61,12 +63,14 @@ class Evaluator:
         self.model = model
         self.name = name
         self.session = session or current_session()
+        self.tables: dict[str, Table] = {}
         self.iterator = DataIterator(data, batch_size, shuffle=False)
         self._networks = Networks(model, data.fields)
 
     def run(self) -> dict[str, float]:
-        """Evaluate, as plugins have it or else by `run_loop`, and return the metrics by name."""
+        """Evaluate, as plugins have it or else by `run_loop`, and return the numbers by name."""
         events = self.session.events
+        self.tables = {}
         if events.evaluation_start is not None:
             events.evaluation_start(EvaluationStart(self))
         metrics = self.session.manager.run_evaluation(self)
@@ -75,7 +79,7 @@ class Evaluator:
         return metrics
 
     def run_loop(self) -> dict[str, float]:
-        """Evaluate in this process."""
+        """Evaluate in this process: fill `tables`, and return the numbers by name."""
         metrics = None
         for batch in self.iterator.epoch():
             network = self._networks.fed(batch)
@@ -88,7 +92,8 @@ class Evaluator:
             forward_all(list(network.measured.values()), clear_buffer=True)
             for name, variable in network.measured.items():
                 metrics[name].add(variable.d, len(batch))
-        return {name: metric.value() for name, metric in (metrics or {}).items()}
+        numbers, self.tables = values_of(metrics or {})
+        return numbers
 
 
 class Predictor:

@@ -15,19 +15,15 @@ from nnl_core.graph.dtypes import is_floating
 from nnl_core.graph.modes import auto_forward
 from nnl_core.graph.spec import DEFAULT_DTYPE, Spec
 from nnl_core.graph.variable import Variable
-from nnl_core.hooks import MetricSpec
 from nnl_core.hooks.loading import describe, did_you_mean, resolve
 from nnl_core.parameters import Scope, get_parameters, load_parameters, parameter_scope
 from nnl_core.session import Session, current_session
-from nnl_core.training.metrics import LOSSES, Comparison, Metric
+from nnl_core.training.metrics import LOSSES, Choice, Comparison, Metric, MetricChoice, choices
 
 if TYPE_CHECKING:
     from pathlib import Path
 
 ModelFunction: TypeAlias = Callable[..., "Variable | Mapping[str, Variable]"]
-
-
-MetricChoice: TypeAlias = "str | Comparison | type[Metric]"
 
 
 class Network(NamedTuple):
@@ -57,8 +53,9 @@ class Model:
         name of a loss (`nnl_core.training.metrics.LOSSES`), ``"module:function"``, or a function of
         output and target
     metrics
-        names of metrics, of outputs, or ``"module:function"``; or, by name, functions of output
-        and target and subclasses of `Metric`
+        names of metrics, of outputs, or ``"module:function"``, or tables such as
+        ``{"name": "top_n_accuracy", "n": 3, "as": "top_3"}``; or, by name, functions of output and
+        target, and `Metric` objects or classes
     arguments
         further arguments of the function
     """
@@ -68,7 +65,7 @@ class Model:
         function: ModelFunction,
         *,
         loss: str | Comparison | None = None,
-        metrics: Iterable[str] | Mapping[str, MetricChoice] = (),
+        metrics: Iterable[str | Mapping[str, object]] | Mapping[str, MetricChoice | Choice] = (),
         target: str = "y",
         arguments: Mapping[str, object] | None = None,
         session: Session | None = None,
@@ -79,9 +76,7 @@ class Model:
         self.scope: Scope = {}
         self._arguments = dict(arguments or {})
         self._loss = _loss(loss) if isinstance(loss, str) else loss
-        self._metrics: dict[str, MetricChoice] = (
-            dict(metrics) if isinstance(metrics, Mapping) else {name: name for name in metrics}
-        )
+        self._metrics = choices(metrics)
         self._session = session
         self._signature = self._checked_signature()
 
@@ -98,10 +93,7 @@ class Model:
 
     def new_metrics(self, network: Network) -> dict[str, Metric]:
         """Return an accumulator for each number that a network measures."""
-        return {
-            name: Metric() if name in network.outputs or name == "loss" else self._metric(name)
-            for name in network.measured
-        }
+        return {name: self._metric(name, network.outputs) for name in network.measured}
 
     def build(self, fields: Mapping[str, Spec], batch_size: int, *, training: bool) -> Network:
         """Make the graph for batches of these fields.
@@ -207,24 +199,30 @@ class Model:
                 measured["loss"] = F.mean(loss)
         elif "loss" in outputs:
             measured["loss"] = F.mean(outputs["loss"])
-        for name in self._metrics:
-            if name in outputs:
-                measured[name] = F.mean(outputs[name])
+        for name, choice in self._metrics.items():
+            if isinstance(choice.metric, str) and choice.metric in outputs:
+                measured[name] = F.mean(outputs[choice.metric])
             elif target is not None:
-                measured[name] = self._metric(name).measure(output, target)
+                measured[name] = _measured(self._metric(name, outputs), name, output, target)
         return measured
 
-    def _metric(self, name: str) -> Metric:
-        chosen = self._metrics[name]
-        found: object = chosen
-        if isinstance(chosen, str) and ":" in chosen:
-            found = resolve(chosen, f"metric {chosen!r}")
-        elif isinstance(chosen, str):
-            manager = (self._session or current_session()).manager
-            found = manager.resolve(manager.component(MetricSpec, chosen))
-        if isinstance(found, type) and issubclass(found, Metric):
-            return found()
-        return Metric(cast(Comparison, found))
+    def _metric(self, name: str, outputs: Mapping[str, Variable]) -> Metric:
+        """Return a new metric; means of outputs and of the loss are metrics, too."""
+        choice = self._metrics.get(name, Choice("loss", higher_is_better=False))
+        if choice.metric == "loss" or (isinstance(choice.metric, str) and choice.metric in outputs):
+            choice = choice._replace(metric=Metric())
+        return choice.make(name, self._session or current_session())
+
+
+def _measured(metric: Metric, name: str, output: Variable, target: Variable) -> Variable:
+    try:
+        measured = metric.measure(output, target)
+        if not isinstance(measured, Variable):
+            raise ModelError(f"it measured {_brief(measured)}; return a variable")
+    except Exception as error:
+        text = str(error) if isinstance(error, NnlError) else describe(error)
+        raise NnlError(f"metric {name!r}: {text}") from error
+    return measured
 
 
 def _loss(name: str) -> Comparison:

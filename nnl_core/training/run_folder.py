@@ -129,13 +129,28 @@ def save_result(
             "seconds": round(result.seconds, 3),
             "stopped": result.stopped,
             "metrics": _finite({**result.metrics, **final}),
+            "best": {
+                name: {**point._asdict(), "value": _number(point.value)}
+                for name, point in result.best.items()
+            },
+            "tables": {name: _rows(table.tolist()) for name, table in result.tables.items()},
             "history": [_finite(metrics) for metrics in result.history],
         },
     )
 
 
 def _finite(metrics: Mapping[str, float]) -> dict[str, float | None]:
-    return {name: value if math.isfinite(value) else None for name, value in metrics.items()}
+    return {name: _number(value) for name, value in metrics.items()}
+
+
+def _number(value: float) -> float | None:
+    return value if math.isfinite(value) else None
+
+
+def _rows(table: object) -> object:
+    if isinstance(table, list):
+        return [_rows(row) for row in table]
+    return _number(table) if isinstance(table, float) else table
 
 
 class SavedRun(NamedTuple):

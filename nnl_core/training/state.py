@@ -3,7 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from nnl_core.training.metrics import Table
+    from nnl_core.training.tracking import Point
 
 
 @dataclass(slots=True)
@@ -23,8 +29,9 @@ class TrainState:
 class TrainResult(NamedTuple):
     """What a run came to.
 
-    ``history`` has the metrics of every epoch, by names such as ``train/loss``. ``stopped`` is the
-    reason for an early end, or ``None``.
+    ``history`` has the metrics of every epoch, by names such as ``train/loss``, ``best`` the best
+    value of each, ``tables`` the latest of those that are no numbers. ``stopped`` is the reason for
+    an early end, or ``None``.
     """
 
     epochs: int
@@ -32,6 +39,8 @@ class TrainResult(NamedTuple):
     seconds: float
     stopped: str | None
     history: list[dict[str, float]]
+    best: Mapping[str, Point] = {}
+    tables: Mapping[str, Table] = {}
 
     @property
     def metrics(self) -> dict[str, float]:

@@ -38,8 +38,10 @@ from nnl_core.session import Session, current_session
 from nnl_core.solvers.step import CompiledStep, compile_step
 from nnl_core.training.checkpoint import Checkpoint
 from nnl_core.training.evaluator import Evaluator, feed
+from nnl_core.training.metrics import Table, values_of
 from nnl_core.training.model import Model, Network
 from nnl_core.training.state import TrainResult, TrainState
+from nnl_core.training.tracking import MetricHistory
 
 if TYPE_CHECKING:
     from nnl_core.graph.program import NodeProfile
@@ -76,6 +78,12 @@ class Trainer:
         whether a last batch that is shorter than the rest is used (one more program is compiled)
     evaluate
         data sources to evaluate after each epoch, by the name of their metrics
+    evaluate_every, evaluate_every_steps
+        every how many epochs that happens (and after the last one), and whether also after every
+        so many steps
+    higher_is_better
+        directions of metrics by name, such as ``{"validation/size": False}``, for `tracker`; those
+        that it does not name have that of their record or class
     accumulate
         number of parts that each batch is computed in, to save memory: their gradients make one
         update, that of the whole batch where its loss is a mean over samples
@@ -101,6 +109,9 @@ class Trainer:
         seed: int = 0,
         last_batch: Literal["keep", "drop"] = "keep",
         evaluate: Mapping[str, DataSource] | None = None,
+        evaluate_every: int = 1,
+        evaluate_every_steps: int | None = None,
+        higher_is_better: Mapping[str, bool] | None = None,
         accumulate: int = 1,
         weight_decay: float = 0.0,
         clip_grad_norm: float | None = None,
@@ -143,6 +154,12 @@ class Trainer:
         )
         networks = [self._step(size)[0] for size in sizes]
         self._metrics = model.new_metrics(networks[0])
+        for every in (evaluate_every, evaluate_every_steps):
+            if every is not None and every < 1:
+                raise TrainingError(f"evaluating every {every} epochs or steps: say 1 or more")
+        self.evaluate_every, self.evaluate_every_steps = evaluate_every, evaluate_every_steps
+        directions = {name: metric.higher_is_better for name, metric in self._metrics.items()}
+        self.tracker = MetricHistory(directions | dict(higher_is_better or {}))
 
     # ---------------------------------------------------------------- for plugins
 
@@ -161,8 +178,8 @@ class Trainer:
         return len(self.iterator)
 
     def running_metrics(self) -> dict[str, float]:
-        """Return the loss and metrics of the epoch so far."""
-        return {name: metric.value() for name, metric in self._metrics.items()}
+        """Return the loss and the metrics that are numbers, of the epoch so far."""
+        return values_of(self._metrics)[0]
 
     def report(self, name: str, value: float) -> None:
         """Tell all who listen of a number that is worth keeping, after the steps made so far."""
@@ -182,6 +199,7 @@ class Trainer:
             random=deepcopy(random.get_state()),
             history=[dict(metrics) for metrics in self.history],
             loss_scale={} if self.loss_scale is None else self.loss_scale.get_state(),
+            tracker=self.tracker.get_state(),
         )
         if self.session.events.checkpoint_save is not None:
             self.session.events.checkpoint_save(CheckpointSave(made))
@@ -208,6 +226,8 @@ class Trainer:
         random.set_state(checkpoint.random)
         self.state = replace(checkpoint.state)
         self.history = [dict(metrics) for metrics in checkpoint.history]
+        if checkpoint.tracker:
+            self.tracker.set_state(checkpoint.tracker)
         if self.loss_scale is not None and checkpoint.loss_scale:
             self.loss_scale.set_state(checkpoint.loss_scale)
         self._tell_schedule()
@@ -263,19 +283,21 @@ class Trainer:
             if events.epoch_start is not None:
                 events.epoch_start(EpochStart(self, epoch))
             self._run_steps(epoch)
-            metrics = {f"train/{name}": value for name, value in self.running_metrics().items()}
+            numbers, found = values_of(self._metrics)
+            metrics = {f"train/{name}": value for name, value in numbers.items()}
+            tables = {f"train/{name}": table for name, table in found.items()}
             if self.state.batch == len(self.iterator):
                 self.state.epoch, self.state.batch = epoch + 1, 0
-                if self._stop is None:
-                    with self.averaged():
-                        for evaluator in self.evaluators:
-                            found = evaluator.run()
-                            metrics |= {f"{evaluator.name}/{name}": found[name] for name in found}
+                if self._stop is None and self._is_evaluated(self.state.epoch):
+                    evaluated = self._evaluate()
+                    metrics, tables = metrics | evaluated[0], tables | evaluated[1]
             if len(self.history) > epoch:  # the first part of an epoch that went on
                 self.history.pop()
             self.history.append(metrics)
+            self.tracker.record(metrics, tables, epoch=epoch + 1, step=self.state.step)
             watched: str | None = getattr(self.schedule, "metric", None)
-            if watched is not None and watched not in metrics and self._stop is None:
+            is_complete = self._is_evaluated(self.state.epoch) and self._stop is None
+            if watched is not None and watched not in metrics and is_complete:
                 raise TrainingError(
                     f"the schedule watches the metric {watched!r}; there are {', '.join(metrics)}"
                 )
@@ -292,6 +314,8 @@ class Trainer:
             seconds=time.perf_counter() - started,
             stopped=stopped,
             history=self.history,
+            best=self.tracker.summary(),
+            tables=self.tracker.tables,
         )
 
     def _run_steps(self, epoch: int) -> None:
@@ -337,8 +361,34 @@ class Trainer:
                 self.report("skipped_steps", self.loss_scale.skipped)
             if step_end is not None:
                 step_end(StepEnd(self, step, batch, program.loss if len(parts) == 1 else loss))
+            self._evaluate_between(epoch)
             if self._stop is not None:
                 break
+
+    def _is_evaluated(self, epochs: int) -> bool:
+        """Whether it is time to evaluate after so many epochs."""
+        return epochs >= self.epochs or epochs % self.evaluate_every == 0
+
+    def _evaluate(self) -> tuple[dict[str, float], dict[str, Table]]:
+        """Evaluate all data sources; return numbers and tables by names such as ``test/loss``."""
+        numbers: dict[str, float] = {}
+        tables: dict[str, Table] = {}
+        with self.averaged():
+            for evaluator in self.evaluators:
+                found = evaluator.run()
+                numbers |= {f"{evaluator.name}/{name}": value for name, value in found.items()}
+                tables |= {f"{evaluator.name}/{name}": t for name, t in evaluator.tables.items()}
+        return numbers, tables
+
+    def _evaluate_between(self, epoch: int) -> None:
+        """Evaluate after a step, where it is time; the last one of an epoch is `run_loop`'s."""
+        every, state = self.evaluate_every_steps, self.state
+        if every is None or state.step % every or state.batch == len(self.iterator) or self._stop:
+            return
+        numbers, tables = self._evaluate()
+        self.tracker.record(numbers, tables, epoch=epoch + 1, step=state.step)
+        for name, value in numbers.items():
+            self.report(name, value)
 
     def _tell_schedule(self) -> None:
         """Tell the schedule the metric that it watches, of all epochs that are over."""

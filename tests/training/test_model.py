@@ -8,7 +8,7 @@ from nnl_core.errors import ModelError, ShapeError, UnknownComponentError
 from nnl_core.graph.spec import Spec
 from nnl_core.graph.variable import Variable
 from nnl_core.training import Model
-from nnl_core.training.metrics import LOSSES, accuracy, alike, binary_accuracy, class_labels
+from nnl_core.training.metrics import LOSSES, alike, class_labels
 
 FIELDS = {"x": Spec((3,)), "y": Spec((), np.dtype(np.uint8))}
 
@@ -162,16 +162,6 @@ def test_targets_are_never_broadcast():
 
 def variable(values, dtype=np.float32):
     return Variable.from_numpy_array(np.array(values, dtype))
-
-
-def test_accuracy_counts_the_largest_output():
-    output = variable([[0.1, 0.9], [0.8, 0.2], [0.3, 0.7]])
-    assert accuracy(output, variable([1, 1, 1], np.int32)).d.ravel().tolist() == [1, 0, 1]
-
-
-def test_binary_accuracy_looks_at_the_sign_of_logits():
-    found = binary_accuracy(variable([[2.0], [-1.0], [-3.0]]), variable([1, 1, 0], np.int32))
-    assert found.d.ravel().tolist() == [1, 0, 1]
 
 
 def test_losses_give_what_their_formulas_say():
