@@ -72,7 +72,7 @@ def _axis_taps(
     return taps
 
 
-def _taps(
+def find_taps(
     points: Array,
     shape: tuple[int, ...],
     method: str,
@@ -113,7 +113,7 @@ def sample_points(
     ``(batch, channels, *places)``; NaN at a point that is NaN.
     """
     dtype = promote(x.dtype, points.dtype)
-    taps = _taps(points, x.shape[2:], method, padding, cells, orders, dtype)
+    taps = find_taps(points, x.shape[2:], method, padding, cells, orders, dtype)
     rows = read_rows(as_rows(x), taps, dtype)
     return as_pictures(rows, len(points), points.shape[1:-1], x.dtype)
 
@@ -191,7 +191,7 @@ def sample_points_adjoint(
 ) -> Array:
     """Add ``g``, weighted, to the pixels that `sample_points` reads, of pictures of ``shape``."""
     dtype = promote(g.dtype, points.dtype)
-    taps = _taps(points, shape, method, padding, cells, orders, dtype)
+    taps = find_taps(points, shape, method, padding, cells, orders, dtype)
     rows = write_rows(as_rows(g), taps, g.shape[0] * math.prod(shape))
     return as_pictures(rows, g.shape[0], shape, g.dtype)
 
