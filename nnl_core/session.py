@@ -25,6 +25,7 @@ from nnl_core.hooks import (
     Plugin,
     SessionEnd,
     SessionStart,
+    SettingsSpec,
 )
 from nnl_core.hooks.entry import PluginEntry, entry_for
 from nnl_core.hooks.loading import describe, did_you_mean, resolve
@@ -143,13 +144,23 @@ class Session:
         """Yield all that `check` would raise, settings last."""
         yield from self.manager.problems()
         known = {entry.name: entry for entry in self.manager.entries}
+        if not self._tables:
+            return
+        declared = {record.name: record for record in self.manager.collect(SettingsSpec)}
         for name in self._tables:
-            if name in known and known[name].state == "active":
+            record = declared.get(name)
+            owner = known.get(name) if record is None else self.manager.owner(record)
+            if owner is not None and owner.state == "active":
                 try:
                     self._validated(name)
                 except NnlError as error:
                     yield error
-            elif name not in known and name not in self.manager.selection.blocked:
+            elif owner is None and "." in name:
+                yield ConfigurationError(
+                    f"{self._where(name)}: no plugin here has such a table"
+                    f"{did_you_mean(name, declared)}"
+                )
+            elif owner is None and name not in self.manager.selection.blocked:
                 yield ConfigurationError(
                     f"{self._where(name)}: plugin {name!r} is not installed"
                     f"{did_you_mean(name, known)}"
@@ -195,8 +206,9 @@ class Session:
     def plugin_settings(self, name: str, model: type[Model]) -> Model:
         """Return a plugin's settings: its table in the project file as the model it declared.
 
-        Without such a table they are the model's defaults. Raises `ConfigurationError` where they
-        are wrong.
+        ``name`` is the plugin's, or ``"explain.NAME"`` or ``"report.NAME"`` of such a table.
+        Without a table they are the model's defaults. Raises `ConfigurationError` where they are
+        wrong.
         """
         settings = self._validated(name)
         if not isinstance(settings, model):
@@ -229,7 +241,8 @@ class Session:
         if self.project is None:
             return f"settings of plugin {name!r}"
         prefix = "tool.nnl." if self.project.path.name == "pyproject.toml" else ""
-        return f"{self.project.path.name} [{prefix}plugin.{name}]"
+        table = name if "." in name else f"plugin.{name}"
+        return f"{self.project.path.name} [{prefix}{table}]"
 
     # ---------------------------------------------------------------- operators and graphs
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import tomllib
 from collections.abc import Iterable, Mapping, Sequence
 from copy import deepcopy
@@ -17,12 +18,13 @@ from pydantic import (
     PositiveFloat,
     PositiveInt,
     ValidationError,
+    field_validator,
     model_validator,
 )
 
 from nnl_core.errors import ConfigurationError
 from nnl_core.hooks.loading import did_you_mean
-from nnl_core.hooks.selection import Project, find_project
+from nnl_core.hooks.selection import Project, find_project, read_project
 
 Finite = Annotated[float, Field(allow_inf_nan=False)]
 
@@ -33,19 +35,72 @@ class Table(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
-class ModelSettings(Table):
-    """``[model]``: the function that computes, and what its output is measured with.
+class LayerSettings(Table):
+    """An entry of ``model.layers``; further keys are the layer's arguments.
 
-    ``function`` is ``"module:function"``, the module found beside the project file. ``loss`` and
-    ``metrics`` are names, or ``"module:function"``; they compare the output with the field
-    ``target``. ``arguments`` are passed to the function by name.
+    ``layer`` is that of a plugin, a parametric function (``PF``) or a function (``F``); ``name``
+    is the scope of its parameters. A plain string is the layer's name.
     """
 
-    function: str
+    model_config = ConfigDict(extra="allow", frozen=True)
+
+    layer: str
+    name: str | None = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _layer_alone(cls, value: object) -> object:
+        return {"layer": value} if isinstance(value, str) else value
+
+    @property
+    def arguments(self) -> dict[str, object]:
+        """What is passed to the layer."""
+        return dict(self.model_extra or {})
+
+
+class MetricSettings(Table):
+    """An entry of ``model.metrics``; further keys are the metric's arguments.
+
+    ``name`` is that of a metric or an output, or ``"module:attribute"``; ``as`` is what it is
+    reported under. A plain string is the name.
+    """
+
+    model_config = ConfigDict(extra="allow", frozen=True)
+
+    name: str
+    label: str | None = Field(None, alias="as")
+    higher_is_better: bool | None = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _name_alone(cls, value: object) -> object:
+        return {"name": value} if isinstance(value, str) else value
+
+
+class ModelSettings(Table):
+    """``[model]``: what computes, and what its output is measured with.
+
+    Either ``function`` is ``"module:function"``, the module found beside the project file, and
+    ``arguments`` are passed to it by name; or ``layers`` come one after another, the first of them
+    fed with the field ``input``. ``loss`` and ``metrics`` are names, or ``"module:function"``; they
+    compare the output with the field ``target``.
+    """
+
+    function: str | None = None
     arguments: dict[str, object] = {}
+    layers: tuple[LayerSettings, ...] = ()
+    input: str = "x"
     loss: str | None = None
-    metrics: tuple[str, ...] = ()
+    metrics: tuple[MetricSettings, ...] = ()
     target: str = "y"
+
+    @model_validator(mode="after")
+    def _one_of_two(self) -> ModelSettings:
+        if (self.function is None) == (not self.layers):
+            raise ValueError("give function = 'module:function', or else layers = [...]")
+        if self.arguments and self.function is None:
+            raise ValueError("arguments are those of a function; layers have their own")
+        return self
 
 
 class FieldSettings(Table):
@@ -139,32 +194,84 @@ class SolverSettings(Table):
 class TrainSettings(Table):
     """``[train]``: how long, in which portions, and where results go.
 
+    ``epochs``, or a number of ``steps``, says how long.
     ``accumulate`` is the number of parts that each batch is computed in, to save memory.
-    ``evaluate`` names the data set that is evaluated after each epoch (default: ``validation``,
-    where there is one). ``folder`` holds a numbered folder for each run.
+    ``evaluate`` names the data sets that are evaluated after each epoch (default: ``validation``,
+    where there is one), or after each ``evaluate_every`` epochs, and also after each
+    ``evaluate_every_steps`` steps. ``folder`` holds a numbered folder for each run.
     """
 
     epochs: PositiveInt = 10
+    steps: PositiveInt | None = None
     batch_size: PositiveInt = 64
     accumulate: PositiveInt = 1
     seed: NonNegativeInt = 0
     last_batch: Literal["keep", "drop"] = "keep"
-    evaluate: str | None = None
+    evaluate: tuple[str, ...] | None = None
+    evaluate_every: PositiveInt = 1
+    evaluate_every_steps: PositiveInt | None = None
     folder: str = "runs"
+
+    @field_validator("evaluate", mode="before")
+    @classmethod
+    def _one_alone(cls, value: object) -> object:
+        return (value,) if isinstance(value, str) else value
+
+    @model_validator(mode="after")
+    def _one_length(self) -> TrainSettings:
+        if self.steps is not None and "epochs" in self.model_fields_set:
+            raise ValueError("give epochs or steps, not both")
+        return self
+
+
+class CallbackSettings(Table):
+    """An entry of ``callbacks``: a class with ``nnl_on_...`` methods; further keys are arguments.
+
+    ``callback`` is ``"module:Class"``. A plain string is that.
+    """
+
+    model_config = ConfigDict(extra="allow", frozen=True)
+
+    callback: str
+
+    @model_validator(mode="before")
+    @classmethod
+    def _callback_alone(cls, value: object) -> object:
+        return {"callback": value} if isinstance(value, str) else value
+
+    @property
+    def arguments(self) -> dict[str, object]:
+        """What the class is called with."""
+        return dict(self.model_extra or {})
 
 
 class ProjectSettings(Table):
-    """The whole project file. What plugins are configured with, they check themselves."""
+    """The whole project file.
+
+    The tables in ``plugin``, ``explain`` and ``report`` are those of plugins, which check them.
+    """
 
     plugins: tuple[str, ...] = ()
     disabled_plugins: tuple[str, ...] = ()
     required_plugins: tuple[str, ...] = ()
     plugin: dict[str, dict[str, object]] = {}
+    explain: dict[str, dict[str, object]] = {}
+    report: dict[str, dict[str, object]] = {}
+    callbacks: tuple[CallbackSettings, ...] = ()
     backend: str | None = None
+    precision: Literal["float32", "mixed_float16", "mixed_bfloat16"] = "float32"
     model: ModelSettings
     data: dict[str, DataSettings] = {}
     solver: SolverSettings = SolverSettings()
     train: TrainSettings = TrainSettings()
+
+    @field_validator("plugins", "disabled_plugins")
+    @classmethod
+    def _named_once(cls, names: tuple[str, ...]) -> tuple[str, ...]:
+        for name in names:
+            if names.count(name) > 1:
+                raise ValueError(f"{name!r} is there twice")
+        return names
 
 
 # -------------------------------------------------------------------- reading
@@ -178,22 +285,14 @@ def open_project(path: Path, overrides: Sequence[str] = ()) -> Project:
     if path.is_dir():
         project = find_project(path)
         if project is None:
-            raise ConfigurationError(f"{path} has no nnl.toml, and no folder above it")
+            raise ConfigurationError(
+                f"{path} has no nnl.toml, and no folder above it; `nnl init` makes one"
+            )
     elif path.is_file() and path.suffix == ".toml":
-        project = _read_file(path)
+        project = read_project(path.resolve())
     else:
         raise ConfigurationError(f"{path} is neither a folder nor a project file (.toml)")
     return project._replace(table=override(project.table, overrides))
-
-
-def _read_file(path: Path) -> Project:
-    try:
-        table = tomllib.loads(path.read_text("utf-8"))
-    except (OSError, ValueError) as error:
-        raise ConfigurationError(f"cannot read {path}: {error}") from error
-    if path.name == "pyproject.toml":
-        table = table.get("tool", {}).get("nnl", {})
-    return Project(path.resolve(), table)
 
 
 def override(table: Mapping[str, object], overrides: Iterable[str]) -> dict[str, object]:
@@ -238,17 +337,25 @@ def explain(error: ValidationError, model: type[BaseModel]) -> str:
     """Return the first thing that is wrong, in one line."""
     # What is unknown explains what is missing, not the other way round.
     first = min(error.errors(include_url=False), key=lambda e: e["type"] != "extra_forbidden")
+    kind, found = first["type"], first["input"]
     key = ".".join(str(part) for part in first["loc"])
-    if first["type"] == "missing":
+    if kind == "missing":
         return f"{key} is missing"
-    if first["type"] == "extra_forbidden":
+    if kind == "extra_forbidden":
         known = _known_keys(model, first["loc"][:-1])
         hint = did_you_mean(str(first["loc"][-1]), known)
         return f"{key}: unknown key{hint or ('; known: ' + ', '.join(known) if known else '')}"
     message = first["msg"].removeprefix("Value error, ")
-    if first["type"] in ("model_type", "dict_type"):
+    if kind in ("model_type", "dict_type"):
         message = "write a table, such as { name = ... }"
-    return f"{key or 'the table'} = {first['input']!r}: {message[0].lower()}{message[1:]}"
+    elif kind == "tuple_type":
+        message = "write a list, such as ['...']"
+    elif kind == "literal_error":
+        message += did_you_mean(str(found), re.findall(r"'([^']*)'", message))
+    message = f"{message[0].lower()}{message[1:]}"
+    if kind == "value_error" and isinstance(found, dict):  # the table as a whole
+        return f"{key or 'the table'}: {message}"
+    return f"{key or 'the table'} = {found!r}: {message}"
 
 
 def _known_keys(model: type[BaseModel], path: Iterable[int | str]) -> list[str]:

@@ -29,7 +29,10 @@ def test_further_keys_of_the_solver_are_its_arguments():
     ("table", "message"),
     [
         ({}, "nnl.toml: model is missing"),
-        ({"model": {}}, "nnl.toml: model.function is missing"),
+        (
+            {"model": {}},
+            "nnl.toml: model: give function = 'module:function', or else layers = [...]",
+        ),
         ({**MINIMAL, "trian": {}}, "nnl.toml: trian: unknown key; did you mean 'train'?"),
         (
             {**MINIMAL, "train": {"epohcs": 3}},

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -59,14 +59,14 @@ def open_run(run: SavedRun, session: Session) -> Iterator[Workbench]:
 def _workbench(
     project: Project, session: Session, folder: Path, data_folder: Path | None
 ) -> Iterator[Workbench]:
-    from nnl_core.graph.backend import backend_scope
     from nnl_core.settings import check
     from nnl_core.training.project import Workbench
 
     settings = check(project.table, project.where)
     with _session_of(project, session) as own:
-        with nullcontext() if settings.backend is None else backend_scope(settings.backend):
-            yield Workbench(settings, folder, own, data_folder)
+        workbench = Workbench(settings, folder, own, data_folder, project.where)
+        with workbench.scope():
+            yield workbench
 
 
 def _session_of(project: Project, session: Session) -> Session:

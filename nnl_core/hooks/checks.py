@@ -14,6 +14,7 @@ from nnl_core.errors import HookError, PluginConflictError, PluginLoadError, Plu
 from nnl_core.hooks import loading, versions
 from nnl_core.hooks.events import attribute_of
 from nnl_core.hooks.records import Record, SettingsSpec
+from nnl_core.hooks.selection import SECTIONS
 from nnl_core.hooks.specs import API, HookInfo, Plugin
 
 _NAME = re.compile(r"[A-Za-z]\w*(-\w+)*")
@@ -250,8 +251,12 @@ def records(plugin: object, hook: str, info: HookInfo) -> list[Record]:
         if record.name in names:
             raise PluginLoadError(f"{hook} returned two records named {record.name!r}")
         names.add(record.name)
-    if kind is SettingsSpec and names - {getattr(plugin, "name", None)}:
-        raise PluginLoadError(f"{hook}: a plugin has settings under its own name only")
+    if kind is SettingsSpec:
+        own = names - {getattr(plugin, "name", None)}
+        if not all(name.startswith(tuple(f"{section}." for section in SECTIONS)) for name in own):
+            raise PluginLoadError(
+                f"{hook}: a plugin has settings under its own name, 'explain.NAME' or 'report.NAME'"
+            )
     return found
 
 

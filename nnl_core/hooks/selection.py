@@ -8,6 +8,9 @@ from typing import NamedTuple
 
 from nnl_core.errors import ConfigurationError
 
+PROJECT_FILE = "nnl.toml"
+SECTIONS = ("explain", "report")  # of the project file, with tables that plugins contribute
+
 
 class Selection(NamedTuple):
     """The plugins asked for. ``named`` ones become active, in this order.
@@ -45,18 +48,24 @@ class Project(NamedTuple):
         return value
 
     def plugin_tables(self) -> dict[str, Mapping[str, object]]:
-        """Return the tables ``[plugin.NAME]`` by plugin name."""
-        tables = self.table.get("plugin", {})
-        if not isinstance(tables, dict):
-            raise ConfigurationError(
-                f"{self.where}: plugin holds a table for each plugin, [plugin.NAME], not {tables!r}"
-            )
-        for name, table in tables.items():
-            if not isinstance(table, dict):
+        """Return the tables of plugins by the names of their settings.
+
+        That of ``[plugin.NAME]`` is ``NAME``, that of ``[explain.NAME]`` is ``explain.NAME``.
+        """
+        found: dict[str, Mapping[str, object]] = {}
+        for section in ("plugin", *SECTIONS):
+            tables = self.table.get(section, {})
+            if not isinstance(tables, dict):
                 raise ConfigurationError(
-                    f"{self.where}: plugin.{name} must be a table, not {table!r}"
+                    f"{self.where}: {section} holds tables, [{section}.NAME], not {tables!r}"
                 )
-        return tables
+            for name, table in tables.items():
+                if not isinstance(table, dict):
+                    raise ConfigurationError(
+                        f"{self.where}: {section}.{name} must be a table, not {table!r}"
+                    )
+                found[name if section == "plugin" else f"{section}.{name}"] = table
+        return found
 
 
 def find_project(start: Path) -> Project | None:
@@ -66,17 +75,28 @@ def find_project(start: Path) -> Project | None:
     """
     start = start.resolve()
     for folder in (start, *start.parents):
-        own, shared = folder / "nnl.toml", folder / "pyproject.toml"
+        own, shared = folder / PROJECT_FILE, folder / "pyproject.toml"
         if own.is_file():
-            return Project(own, _read(own))
+            return read_project(own)
         # Most pyproject.toml files are not ours; parsing them costs more than this.
         if shared.is_file() and b"nnl" in shared.read_bytes():
             tool = _read(shared).get("tool")
             if isinstance(tool, dict) and "nnl" in tool:
-                if not isinstance(tool["nnl"], dict):
-                    raise ConfigurationError(f"{shared}: tool.nnl must be a table")
-                return Project(shared, tool["nnl"])
+                return read_project(shared)
     return None
+
+
+def read_project(path: Path) -> Project:
+    """Read a project file: of ``pyproject.toml``, ``[tool.nnl]``, and of others all.
+
+    Raises ConfigurationError where it cannot be read.
+    """
+    table: object = _read(path)
+    for key in ("tool", "nnl") if path.name == "pyproject.toml" else ():
+        table = table.get(key, {}) if isinstance(table, dict) else table
+    if not isinstance(table, dict):
+        raise ConfigurationError(f"{path}: tool.nnl must be a table")
+    return Project(path, table)
 
 
 def _read(path: Path) -> dict[str, object]:

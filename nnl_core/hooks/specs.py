@@ -235,7 +235,7 @@ class Plugin:
 
     @provider("settings", records.SettingsSpec)
     def nnl_settings(self) -> Iterable[records.SettingsSpec]:
-        """Contribute the model of the plugin's own table in the project file (one record).
+        """Contribute the models of the plugin's own tables in the project file.
 
         Once a plugin (A). The model is imported only where a project has that table.
         """

@@ -4,20 +4,25 @@ from __future__ import annotations
 
 import inspect
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
 from nnl_core.data import ArraySource, DataIterator, DataSource, Field, open_source, select_fields
 from nnl_core.data.source import Array
-from nnl_core.errors import ConfigurationError, DataError
+from nnl_core.errors import ConfigurationError, NnlError
+from nnl_core.graph.backend import backend_scope
+from nnl_core.graph.modes import mixed_precision
 from nnl_core.hooks import ScheduleSpec, SolverSpec
 from nnl_core.hooks.loading import did_you_mean, resolve
 from nnl_core.hooks.records import Record
+from nnl_core.hooks.selection import PROJECT_FILE
 from nnl_core.schedules import LinearWarmupScheduler
 from nnl_core.solvers import DynamicLossScale, ParameterGroup
-from nnl_core.training.metrics import Comparison
-from nnl_core.training.model import MetricChoice, Model, ModelFunction
+from nnl_core.training.layers import LayeredModel
+from nnl_core.training.metrics import LOSSES, Comparison
+from nnl_core.training.model import Model, ModelFunction
 from nnl_core.training.trainer import Trainer
 
 if TYPE_CHECKING:
@@ -31,7 +36,7 @@ class Workbench:
     """Makes what a project's settings name.
 
     ``folder`` is where modules are imported from, ``data_folder`` where relative paths of data
-    begin.
+    begin, and ``where`` what messages call the project file.
     """
 
     def __init__(
@@ -40,65 +45,127 @@ class Workbench:
         folder: Path,
         session: Session,
         data_folder: Path | None = None,
+        where: str = PROJECT_FILE,
     ) -> None:
         self.settings = settings
+        self.where = where
         self.folder = folder
         self.session = session
         self._data_folder = folder if data_folder is None else data_folder
 
+    @contextmanager
+    def _at(self, key: str, value: object) -> Iterator[None]:
+        """Let errors inside a block say which setting they are about."""
+        try:
+            yield
+        except NnlError as error:
+            raise ConfigurationError(f"{self.where}: {key} = {value!r}: {error}") from error
+
     def model(self) -> Model:
-        """Import the model function."""
+        """Import the model function, or put its layers together."""
         settings: ModelSettings = self.settings.model
-        metrics: dict[str, MetricChoice] = {}
-        for name in settings.metrics:
-            if ":" in name:
-                metrics[name.rpartition(":")[2]] = cast(Comparison, self._import(name, "metric"))
-            else:
-                metrics[name] = name
+        metrics: list[dict[str, object]] = []
+        for metric in settings.metrics:
+            table = metric.model_dump(by_alias=True, exclude_none=True)
+            if ":" in metric.name:
+                table.setdefault("as", metric.name.rpartition(":")[2])
+                table["name"] = self._import(metric.name, "metric")
+            metrics.append(table)
         loss: str | Comparison | None = settings.loss
         if settings.loss is not None and ":" in settings.loss:
-            loss = cast(Comparison, self._import(settings.loss, "loss"))
-        return Model(
-            cast(ModelFunction, self._import(settings.function, "model.function")),
-            loss=loss,
-            metrics=metrics,
-            target=settings.target,
-            arguments=settings.arguments,
-            session=self.session,
-        )
+            loss = cast(Comparison, self._import(settings.loss, "model.loss"))
+        elif settings.loss is not None and settings.loss not in LOSSES:
+            hint = did_you_mean(settings.loss, LOSSES) or f"; known: {', '.join(LOSSES)}"
+            raise ConfigurationError(
+                f"{self.where}: model.loss = {loss!r}: unknown loss{hint}; or write "
+                "'module:function'"
+            )
+        function: object
+        if settings.function is not None:
+            function = self._import(settings.function, "model.function")
+        else:
+            function = LayeredModel(
+                settings.layers,
+                self.session,
+                input=settings.input,
+                where=f"{self.where}: model.layers",
+            )
+        with self._at("model.arguments", settings.arguments):
+            return Model(
+                cast(ModelFunction, function),
+                loss=loss,
+                metrics=metrics,
+                target=settings.target,
+                arguments=settings.arguments,
+                session=self.session,
+            )
 
-    def _import(self, target: str, wanted_by: str) -> object:
-        return import_from(self.folder, target, f"{wanted_by} = {target!r}")
+    @contextmanager
+    def scope(self) -> Iterator[None]:
+        """Use the project's backend and precision, and let its callbacks hear, inside a block."""
+        settings = self.settings
+        half = {"float32": None}.get(settings.precision, settings.precision.removeprefix("mixed_"))
+        with ExitStack() as stack:
+            if settings.backend is not None:
+                with self._at("backend", settings.backend):
+                    stack.enter_context(backend_scope(settings.backend))
+            with self._at("precision", settings.precision):
+                stack.enter_context(mixed_precision(half))
+            for callback in self.callbacks():
+                stack.enter_context(self.session.listen(callback))
+            yield
+
+    def callbacks(self) -> list[object]:
+        """Make the objects of ``callbacks``, which listen to events."""
+        made = []
+        for number, settings in enumerate(self.settings.callbacks):
+            key = f"{self.where}: callbacks.{number}"
+            factory = import_from(self.folder, settings.callback, f"{key} = {settings.callback!r}")
+            try:
+                made.append(cast("Callable[..., object]", factory)(**settings.arguments))
+            except (TypeError, ValueError) as error:
+                raise ConfigurationError(f"{key} = {settings.callback!r}: {error}") from error
+        return made
+
+    def _import(self, target: str, key: str) -> object:
+        return import_from(self.folder, target, f"{self.where}: {key} = {target!r}")
 
     def data(self, name: str) -> DataSource:
         """Open one of the project's data sets."""
         known = self.settings.data
         if name not in known:
             hint = did_you_mean(name, known) or f"; it has {', '.join(known) or 'none'}"
-            raise DataError(f"the project has no data set {name!r}{hint}")
+            raise ConfigurationError(f"{self.where}: there is no [data.{name}]{hint}")
         fields = fields_of(known[name].fields)
-        source = open_source(
-            known[name].source,
-            self.session,
-            folder=self._data_folder,
-            wanted=sorted({field.array for field in fields.values()}) or None,
-        )
+        with self._at(f"data.{name}.source", known[name].source):
+            source = open_source(
+                known[name].source,
+                self.session,
+                folder=self._data_folder,
+                wanted=sorted({field.array for field in fields.values()}) or None,
+            )
         return select_fields(
-            source, fields or {key: Field(key) for key in source.fields}, f"data.{name}"
+            source,
+            fields or {key: Field(key) for key in source.fields},
+            f"{self.where}: data.{name}",
         )
 
     def solver(self) -> Solver:
         """Make the solver."""
         settings: SolverSettings = self.settings.solver
-        made = cast("Solver", self._make(SolverSpec, settings.name, settings.arguments, "solver"))
+        arguments = settings.arguments
+        made = cast("Solver", self._make(SolverSpec, settings.name, arguments, "solver"))
         made.set_groups(ParameterGroup(**group.model_dump()) for group in settings.groups)
         made.keep_average(settings.average)
         return made
 
     def loss_scale(self) -> DynamicLossScale | None:
-        """Make the loss scale, where there is one."""
+        """Make the loss scale: that of the settings, or the default one of ``mixed_float16``."""
         settings = self.settings.solver.loss_scale
-        return None if settings is None else DynamicLossScale(**settings.model_dump())
+        if settings is not None:
+            return DynamicLossScale(**settings.model_dump())
+        # What float16 holds begins at 6e-8: without a scale, small gradients become zero.
+        return DynamicLossScale() if self.settings.precision == "mixed_float16" else None
 
     def schedule(self, rate: float, steps: int) -> Schedule | None:
         """Make the schedule of a learning rate, for a run of so many steps."""
@@ -106,40 +173,42 @@ class Workbench:
         if settings is None:
             return None
         arguments = {"init_lr": rate, **(settings.model_extra or {})}
-        if "max_iter" in self._parameters_of(ScheduleSpec, settings.name):
+        factory = self._factory(ScheduleSpec, settings.name, "solver.schedule")
+        if "max_iter" in inspect.signature(factory).parameters:
             arguments.setdefault("max_iter", max(1, steps - settings.warmup))
         made = cast(
             "Schedule", self._make(ScheduleSpec, settings.name, arguments, "solver.schedule")
         )
         return LinearWarmupScheduler(made, settings.warmup) if settings.warmup else made
 
-    def _parameters_of(self, kind: type[Record], name: str) -> list[str]:
+    def _factory(self, kind: type[Record], name: str, table: str) -> Callable[..., object]:
         manager = self.session.manager
-        factory = cast("Callable[..., object]", manager.resolve(manager.component(kind, name)))
-        return list(inspect.signature(factory).parameters)
+        with self._at(f"{table}.name", name):
+            return cast("Callable[..., object]", manager.resolve(manager.component(kind, name)))
 
     def _make(
         self, kind: type[Record], name: str, arguments: Mapping[str, object], table: str
     ) -> object:
         """Make a component from a table of the project file, whose keys are its arguments."""
-        manager = self.session.manager
-        factory = cast("Callable[..., object]", manager.resolve(manager.component(kind, name)))
-        known = self._parameters_of(kind, name)
+        factory = self._factory(kind, name, table)
+        known = list(inspect.signature(factory).parameters)
         for key in arguments:
             if key not in known:
                 hint = did_you_mean(key, known) or f"; it takes {', '.join(known)}"
-                raise ConfigurationError(f"{table}.{key}: {name} takes no {key!r}{hint}")
+                raise ConfigurationError(
+                    f"{self.where}: {table}.{key}: {name} takes no {key!r}{hint}"
+                )
         try:
             return factory(**arguments)
-        except (TypeError, ValueError) as error:
-            raise ConfigurationError(f"{table} {name}: {error}") from error
+        except (NnlError, TypeError, ValueError) as error:
+            raise ConfigurationError(f"{self.where}: {table} {name}: {error}") from error
 
     def trainer(self) -> Trainer:
         """Make everything and put it together."""
         settings = self.settings.train
         evaluated = settings.evaluate
-        if evaluated is None and "validation" in self.settings.data:
-            evaluated = "validation"
+        if evaluated is None:
+            evaluated = tuple({"validation"} & self.settings.data.keys())
         data, solver = self.data("train"), self.solver()
         batches = len(DataIterator(data, settings.batch_size, last_batch=settings.last_batch))
         return Trainer(
@@ -152,7 +221,9 @@ class Workbench:
             seed=settings.seed,
             last_batch=settings.last_batch,
             accumulate=settings.accumulate,
-            evaluate={evaluated: self.data(evaluated)} if evaluated else {},
+            evaluate={name: self.data(name) for name in evaluated},
+            evaluate_every=settings.evaluate_every,
+            evaluate_every_steps=settings.evaluate_every_steps,
             weight_decay=self.settings.solver.weight_decay,
             clip_grad_norm=self.settings.solver.clip_grad_norm,
             clip_grad_norm_each=self.settings.solver.clip_grad_norm_each,

@@ -158,16 +158,19 @@ def test_a_run_that_fails_is_not_taken_for_a_finished_one(project, capsys):
         ("train.epochs=0", "nnl.toml: train.epochs = 0: input should be greater than 0"),
         ("model.function=model:lin", "no attribute 'lin'; did you mean 'line'?"),
         ("model.function=modle:line", "No module named 'modle'"),
-        ("model.loss=square_error", "unknown loss 'square_error'; did you mean 'squared_error'"),
+        (
+            "model.loss=square_error",
+            "model.loss = 'square_error': unknown loss; did you mean 'squared_error'",
+        ),
         ("model.metrics=['acuracy']", "unknown metric 'acuracy'; did you mean 'accuracy'"),
         ("solver.name=Sdg", "unknown solver 'Sdg'; did you mean 'Sgd'"),
         ("solver.alpha=1", "solver.alpha: Sgd takes no 'alpha'"),
         ("solver.lr=-1", "learning rate=-1 is outside"),
         ("data.train.source=nothing.npz", "nothing.npz"),
-        ("data.train.source=nothing.csv", "nothing opens the data source 'nothing.csv'"),
+        ("data.train.source=nothing.abc", "nothing opens the data source"),
         ("data.train.fields.x=train_z", "no array 'train_z'; did you mean"),
         ("data.train.fields.x.shape=[2]", "shape [2] does not fit array 'train_x'"),
-        ("train.evaluate=tset", "the project has no data set 'tset'; did you mean 'test'?"),
+        ("train.evaluate=tset", "there is no [data.tset]; did you mean 'test'?"),
         ("backend=abacus", "abacus"),
         ("plugins=['progres']", "did you mean 'progress'?"),
     ],
@@ -186,7 +189,7 @@ def test_a_project_without_training_data_is_refused(project, capsys):
     text = (project / "nnl.toml").read_text("utf-8").replace("data.train", "data.other")
     (project / "nnl.toml").write_text(text, "utf-8")
     assert main(["train", str(project)]) == 1
-    assert "the project has no data set 'train'; it has other, test" in last_error(capsys)
+    assert "nnl.toml: there is no [data.train]; it has other, test" in last_error(capsys)
 
 
 def test_a_model_that_raises_is_named_with_its_line(project, capsys):

@@ -132,5 +132,5 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path, name, content):
 def test_plugin_tables_are_tables():
     with pytest.raises(ConfigurationError, match=r"plugin.onn must be a table, not 3"):
         project(plugin={"onn": 3}).plugin_tables()
-    with pytest.raises(ConfigurationError, match="plugin holds a table for each plugin"):
+    with pytest.raises(ConfigurationError, match=r"plugin holds tables, \[plugin.NAME\]"):
         project(plugin=["onn"]).plugin_tables()

@@ -18,6 +18,7 @@ from nnl_core.errors import (
     UnknownComponentError,
 )
 from nnl_core.hooks import BackendSpec, Plugin, SettingsSpec
+from nnl_core.hooks.selection import find_project
 from nnl_core.session import Session, current_session
 from nnl_core.testing import record_hooks
 
@@ -260,8 +261,6 @@ def settings_module(monkeypatch):
 
 
 def lime(tmp_path, text: str, name: str = "nnl.toml") -> Session:
-    from nnl_core.hooks.selection import find_project
-
     (tmp_path / name).write_text(text)
     return Session([LimePlugin], project=find_project(tmp_path), environment={}, discover=False)
 
@@ -339,8 +338,45 @@ def test_a_plugin_contributes_settings_under_its_own_name_only():
         return [SettingsSpec("onn", "m:f", "")]
 
     thief = type("Thief", (Plugin,), {"name": "thief", "nnl_settings": steal})
-    with pytest.raises(NnlError, match="settings under its own name only"):
+    with pytest.raises(NnlError, match="settings under its own name"):
         Session([thief], environment={}, discover=False)
+
+
+class Explaining(LimePlugin):
+    def nnl_settings(self):
+        return [
+            SettingsSpec("lime", "lime_settings:LimeSettings", "of lime"),
+            SettingsSpec(
+                "explain.occlusion", "lime_settings:LimeSettings", "of a table of its own"
+            ),
+        ]
+
+
+def explaining(tmp_path, text: str) -> Session:
+    (tmp_path / "nnl.toml").write_text(text)
+    project = find_project(tmp_path)
+    return Session([Explaining], project=project, environment={}, discover=False)
+
+
+def test_a_plugin_may_have_tables_in_the_sections_of_explanations_and_reports(
+    tmp_path, settings_module
+):
+    session = explaining(tmp_path, "[explain.occlusion]\nsamples = 4")
+    assert session.plugin_settings("explain.occlusion", LimeSettings).samples == 4
+    assert session.plugin_settings("lime", LimeSettings).samples == 10
+
+
+@pytest.mark.parametrize(
+    ("table", "message"),
+    [
+        ("[explain.occlusion]\nsamples = 0", r"nnl.toml \[explain.occlusion\]: samples = 0"),
+        ("[explain.oclusion]", r"\[explain.oclusion\]: no plugin .* mean 'explain.occlusion'"),
+        ("[report.worst]", r"nnl.toml \[report.worst\]: no plugin here has such a table"),
+    ],
+)
+def test_a_wrong_table_of_a_section_is_named(tmp_path, settings_module, table, message):
+    with pytest.raises(ConfigurationError, match=message):
+        explaining(tmp_path, table)
 
 
 # -------------------------------------------------------------------- backends
