@@ -24,6 +24,7 @@ from nnl_core.hooks.events import (
     NodeForwardEnd,
     NodeForwardStart,
     PluginRegistered,
+    SafePoint,
     SessionEnd,
     SessionStart,
     StepEnd,

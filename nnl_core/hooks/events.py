@@ -288,13 +288,23 @@ class MetricReported(Event):
         self.step = step
 
 
+class SafePoint(Event):
+    """All that belongs to the steps and epochs made so far has been told: one is between two."""
+
+    __slots__ = ("trainer",)
+
+    def __init__(self, trainer: Trainer) -> None:
+        self.trainer = trainer
+
+
 class CheckpointSave(Event):
     """A checkpoint holds the core's state; plugins add theirs."""
 
-    __slots__ = ("checkpoint",)
+    __slots__ = ("checkpoint", "trainer")
 
-    def __init__(self, checkpoint: Checkpoint) -> None:
+    def __init__(self, checkpoint: Checkpoint, trainer: Trainer) -> None:
         self.checkpoint = checkpoint
+        self.trainer = trainer
 
 
 class CheckpointLoad(CheckpointSave):
@@ -387,6 +397,7 @@ class EventTable:
     evaluation_start: Listeners[EvaluationStart]
     evaluation_end: Listeners[EvaluationEnd]
     metric: Listeners[MetricReported]
+    safe_point: Listeners[SafePoint]
     checkpoint_save: Listeners[CheckpointSave]
     checkpoint_load: Listeners[CheckpointLoad]
     exception: Listeners[ExceptionRaised]

@@ -463,11 +463,19 @@ class Plugin:
         Once for each number that is reported, at most a few a step (C).
         """
 
+    @event("C")
+    def nnl_on_safe_point(self, event: events.SafePoint) -> None:
+        """Make a checkpoint, if one is due: what is restored from it goes on bit for bit.
+
+        Once a step, after all ``nnl_on_step_end``, and once an epoch, after all
+        ``nnl_on_epoch_end`` (C). Nothing may be changed.
+        """
+
     @event("B")
     def nnl_on_checkpoint_save(self, event: events.CheckpointSave) -> None:
         """Put the plugin's state into ``event.checkpoint.plugins[name]``, and nowhere else.
 
-        Once a checkpoint (B).
+        Once a checkpoint (B). The state may hold arrays, and what JSON can hold.
         """
 
     @event("B")

@@ -43,6 +43,7 @@ EVENTS = {
     "nnl_on_evaluation_start": "evaluation_start",
     "nnl_on_evaluation_end": "evaluation_end",
     "nnl_on_metric": "metric",
+    "nnl_on_safe_point": "safe_point",
     "nnl_on_checkpoint_save": "checkpoint_save",
     "nnl_on_checkpoint_load": "checkpoint_load",
     "nnl_on_exception": "exception",
