@@ -94,6 +94,7 @@ __all__ = [
     "Plugin",
     "PluginRegistered",
     "Record",
+    "SafePoint",
     "ScheduleSpec",
     "SearchStrategySpec",
     "SessionEnd",
