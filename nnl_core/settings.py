@@ -131,10 +131,15 @@ class FieldSettings(Table):
 
 
 class DataSettings(Table):
-    """``[data.NAME]``: a data set; without ``fields``, all arrays of the source by their names."""
+    """``[data.NAME]``: a data set; without ``fields``, all arrays of the source by their names.
+
+    ``transforms`` change the fields' samples, in order: names, ``"module:attribute"``, or tables of
+    such a ``name`` and arguments.
+    """
 
     source: str
     fields: dict[str, FieldSettings] = {}
+    transforms: tuple[str | dict[str, object], ...] = ()
 
 
 class ScheduleSettings(Table):

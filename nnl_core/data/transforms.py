@@ -266,7 +266,7 @@ def _make(
     if not isinstance(name, str):
         raise ConfigurationError(f"{where}: write a name, or a table with a name, not {entry!r}")
     if ":" in name:
-        found = load(name, f"{where} = {name!r}")
+        found = load(name, where)
         if not callable(found):
             raise ConfigurationError(f"{where}: {name!r} is neither a class nor a function")
         if not isinstance(found, type):

@@ -16,7 +16,7 @@ from nnl_core.data.source import Array, DataSource, Ids, take_at
 
 
 class Task(NamedTuple):
-    """A batch to take: its number in the epoch, and its samples, the first ``genuine`` no repeats."""
+    """A batch to take: its number in the epoch, and its samples, ``genuine`` of them no repeats."""
 
     number: int
     ids: Ids
