@@ -9,7 +9,16 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
-from nnl_core.data import ArraySource, DataIterator, DataSource, Field, open_source, select_fields
+from nnl_core.data import (
+    ArraySource,
+    DataIterator,
+    DataSource,
+    Field,
+    make_transforms,
+    open_source,
+    select_fields,
+    transform_source,
+)
 from nnl_core.data.source import Array
 from nnl_core.errors import ConfigurationError, NnlError
 from nnl_core.graph.backend import backend_scope
@@ -144,11 +153,17 @@ class Workbench:
                 folder=self._data_folder,
                 wanted=sorted({field.array for field in fields.values()}) or None,
             )
-        return select_fields(
+        prepared = select_fields(
             source,
             fields or {key: Field(key) for key in source.fields},
             f"{self.where}: data.{name}",
         )
+        transforms = make_transforms(
+            known[name].transforms,
+            f"{self.where}: data.{name}.transforms",
+            lambda target, wanted_by: import_from(self.folder, target, wanted_by),
+        )
+        return transform_source(prepared, transforms)
 
     def solver(self) -> Solver:
         """Make the solver."""
