@@ -97,3 +97,7 @@ class ModelError(NnlError):
 
 class TrainingError(NnlError):
     """A training run cannot begin or go on."""
+
+
+class NotFiniteError(TrainingError):
+    """A loss, or a number that leads to it, is infinite or NaN."""

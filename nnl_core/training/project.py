@@ -224,19 +224,25 @@ class Workbench:
         evaluated = settings.evaluate
         if evaluated is None:
             evaluated = tuple({"validation"} & self.settings.data.keys())
+        evaluate = {}
+        for name in evaluated:
+            with self._at("train.evaluate", name):
+                evaluate[name] = self.data(name)
         data, solver = self.data("train"), self.solver()
         batches = len(DataIterator(data, settings.batch_size, last_batch=settings.last_batch))
+        steps = settings.steps or batches * settings.epochs
         return Trainer(
             self.model(),
             data,
             solver,
-            schedule=self.schedule(solver.learning_rate(), batches * settings.epochs),
-            epochs=settings.epochs,
+            schedule=self.schedule(solver.learning_rate(), steps),
+            epochs=-(-steps // batches),
+            steps=settings.steps,
             batch_size=settings.batch_size,
             seed=settings.seed,
             last_batch=settings.last_batch,
             accumulate=settings.accumulate,
-            evaluate={name: self.data(name) for name in evaluated},
+            evaluate=evaluate,
             evaluate_every=settings.evaluate_every,
             evaluate_every_steps=settings.evaluate_every_steps,
             weight_decay=self.settings.solver.weight_decay,

@@ -15,7 +15,7 @@ import numpy as np
 
 from nnl_core import random
 from nnl_core.data import Batch, DataIterator, DataSource
-from nnl_core.errors import ModelError, TrainingError
+from nnl_core.errors import ModelError, NotFiniteError, TrainingError
 from nnl_core.graph.dtypes import is_floating
 from nnl_core.hooks import (
     CheckpointLoad,
@@ -67,6 +67,8 @@ class Trainer:
 
     Parameters
     ----------
+    epochs, steps
+        how many passes over the data, and after how many steps the run is over if that is earlier
     solver
         gets the model's parameters, those that need a gradient; where it keeps averages of them,
         these are what is evaluated
@@ -104,6 +106,7 @@ class Trainer:
         solver: Solver,
         *,
         epochs: int,
+        steps: int | None = None,
         schedule: Schedule | None = None,
         batch_size: int = 64,
         seed: int = 0,
@@ -125,6 +128,7 @@ class Trainer:
         self.solver = solver
         self.schedule = schedule
         self.epochs = epochs
+        self.steps = steps
         self.seed = seed
         self.folder = folder
         self.session = session or current_session()
@@ -176,6 +180,10 @@ class Trainer:
     def steps_per_epoch(self) -> int:
         """Number of batches of an epoch."""
         return len(self.iterator)
+
+    def parts(self, batch: Batch) -> list[tuple[Batch, Network]]:
+        """Return the parts that a batch is computed in, each with the network it runs through."""
+        return [(part, self._step(len(part))[0]) for part in _parts(batch, self.accumulate)]
 
     def running_metrics(self) -> dict[str, float]:
         """Return the loss and the metrics that are numbers, of the epoch so far."""
@@ -278,7 +286,7 @@ class Trainer:
         """Train in this process, from where `state` stands."""
         events = self.session.events
         started = time.perf_counter()
-        while self.state.epoch < self.epochs and self._stop is None:
+        while self.state.epoch < self.epochs and not self._is_over and self._stop is None:
             epoch = self.state.epoch
             if events.epoch_start is not None:
                 events.epoch_start(EpochStart(self, epoch))
@@ -288,9 +296,10 @@ class Trainer:
             tables = {f"train/{name}": table for name, table in found.items()}
             if self.state.batch == len(self.iterator):
                 self.state.epoch, self.state.batch = epoch + 1, 0
-                if self._stop is None and self._is_evaluated(self.state.epoch):
-                    evaluated = self._evaluate()
-                    metrics, tables = metrics | evaluated[0], tables | evaluated[1]
+            is_done = self.state.batch == 0 or self._is_over
+            if is_done and self._stop is None and self._is_evaluated(self.state.epoch):
+                evaluated = self._evaluate()
+                metrics, tables = metrics | evaluated[0], tables | evaluated[1]
             if len(self.history) > epoch:  # the first part of an epoch that went on
                 self.history.pop()
             self.history.append(metrics)
@@ -351,7 +360,7 @@ class Trainer:
             if updated and update_end is not None:
                 update_end(UpdateEnd(self, step, self.model.parameters))
             if not math.isfinite(loss):
-                raise TrainingError(self._not_finite(loss, batch))
+                raise NotFiniteError(self._not_finite(loss, batch))
             state.step += 1
             state.batch += 1
             state.samples += len(batch)
@@ -362,12 +371,17 @@ class Trainer:
             if step_end is not None:
                 step_end(StepEnd(self, step, batch, program.loss if len(parts) == 1 else loss))
             self._evaluate_between(epoch)
-            if self._stop is not None:
+            if self._stop is not None or self._is_over:
                 break
+
+    @property
+    def _is_over(self) -> bool:
+        """Whether all steps were made, where their number is given."""
+        return self.steps is not None and self.state.step >= self.steps
 
     def _is_evaluated(self, epochs: int) -> bool:
         """Whether it is time to evaluate after so many epochs."""
-        return epochs >= self.epochs or epochs % self.evaluate_every == 0
+        return epochs >= self.epochs or self._is_over or epochs % self.evaluate_every == 0
 
     def _evaluate(self) -> tuple[dict[str, float], dict[str, Table]]:
         """Evaluate all data sources; return numbers and tables by names such as ``test/loss``."""

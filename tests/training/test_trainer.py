@@ -424,3 +424,29 @@ def test_a_model_that_cannot_be_trained_is_refused(
 ):
     with pytest.raises(ModelError, match=message):
         Trainer(make_model(function, **keywords), line, S.Sgd(), epochs=1, session=session)
+
+
+# ---------------------------------------------------------------- a number of steps
+
+
+def make_steps(make_model, line, steps, **keywords):
+    epochs = -(-steps // 2)  # of two batches
+    return Trainer(
+        make_model(), line, S.Sgd(lr=0.1), epochs=epochs, steps=steps, batch_size=5, **keywords
+    )
+
+
+def test_a_run_of_so_many_steps_ends_in_the_middle_of_an_epoch(make_model, line):
+    result = make_steps(make_model, line, 3).run()
+    assert (result.steps, result.epochs, result.stopped) == (3, 1, None)
+
+
+def test_the_last_step_of_a_run_is_followed_by_an_evaluation(make_model, line):
+    result = make_steps(make_model, line, 3, evaluate={"test": line}).run()
+    assert "test/loss" in result.metrics
+
+
+def test_a_run_of_as_many_steps_as_epochs_have_is_the_same(make_model, line):
+    by_steps = make_steps(make_model, line, 4).run()
+    by_epochs = Trainer(make_model(), line, S.Sgd(lr=0.1), epochs=2, batch_size=5).run()
+    assert by_steps.history == by_epochs.history
