@@ -289,12 +289,13 @@ class MetricReported(Event):
 
 
 class SafePoint(Event):
-    """All that belongs to the steps and epochs made so far has been told: one is between two."""
+    """All that belongs to the steps made so far has been told, or, where one ended, to the epoch."""
 
-    __slots__ = ("trainer",)
+    __slots__ = ("epoch_ended", "trainer")
 
-    def __init__(self, trainer: Trainer) -> None:
+    def __init__(self, trainer: Trainer, epoch_ended: bool) -> None:
         self.trainer = trainer
+        self.epoch_ended = epoch_ended
 
 
 class CheckpointSave(Event):
