@@ -49,6 +49,7 @@ def placings(draw: st.DrawFn) -> dict[str, Any]:
     n, kernel, stride = (draw(st.integers(1, high)) for high in (9, 5, 5))
     before, after = (draw(st.integers(0, kernel - 1)) for _ in range(2))
     border = draw(st.sampled_from(["ignore", "ceil", "every"]))
+    assume(kernel <= n + before + after)
     found = windows(n, kernel, stride, before, after, border)
     assume(found and all(0 <= w[-1] and w[0] < n for w in found))
     return {"n": n, "kernel": kernel, "stride": stride, "pad": (before, after), "border": border}
