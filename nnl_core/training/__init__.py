@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from nnl_core.training.checkpoint import Checkpoint
+    from nnl_core.training.checkpoint_files import Checkpoints
+    from nnl_core.training.checkpoint_policy import CheckpointPolicy
     from nnl_core.training.evaluator import Evaluator, Predictor
     from nnl_core.training.metrics import Metric, Sums
     from nnl_core.training.model import Model
@@ -19,6 +21,8 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "Checkpoint": "checkpoint",
+    "CheckpointPolicy": "checkpoint_policy",
+    "Checkpoints": "checkpoint_files",
     "Evaluator": "evaluator",
     "Metric": "metrics",
     "MetricHistory": "tracking",
@@ -32,6 +36,8 @@ _HOMES = {
 
 __all__ = [
     "Checkpoint",
+    "CheckpointPolicy",
+    "Checkpoints",
     "Evaluator",
     "Metric",
     "MetricHistory",

@@ -29,12 +29,15 @@ class Networks:
 
     def fed(self, batch: Batch) -> Network:
         """Return the network for a batch, its inputs filled."""
-        network = self._built.get(len(batch))
-        if network is None:
-            network = self._model.build(self._fields, len(batch), training=False)
-            self._built[len(batch)] = network
+        network = self.of(len(batch))
         feed(network, batch)
         return network
+
+    def of(self, batch_size: int) -> Network:
+        """Return the network for batches of a size."""
+        if batch_size not in self._built:
+            self._built[batch_size] = self._model.build(self._fields, batch_size, training=False)
+        return self._built[batch_size]
 
 
 def feed(network: Network, batch: Batch) -> None:
@@ -66,6 +69,11 @@ class Evaluator:
         self.tables: dict[str, Table] = {}
         self.iterator = DataIterator(data, batch_size, shuffle=False)
         self._networks = Networks(model, data.fields)
+
+    def prepare(self) -> None:
+        """Make the networks of all batch sizes now, not when the first batch comes."""
+        for size in self.iterator.sizes:
+            self._networks.of(size)
 
     def run(self) -> dict[str, float]:
         """Evaluate, as plugins have it or else by `run_loop`, and return the numbers by name."""

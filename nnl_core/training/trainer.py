@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import math
+import platform
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from copy import deepcopy
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, TypedDict, cast
+from typing import TYPE_CHECKING, Any, Literal, TypedDict, cast
 
 import numpy as np
 
-from nnl_core import random
+from nnl_core import __version__, random
 from nnl_core.data import Batch, DataIterator, DataSource
 from nnl_core.errors import ModelError, NotFiniteError, TrainingError
+from nnl_core.graph.backend import current_backend
 from nnl_core.graph.dtypes import is_floating
 from nnl_core.hooks import (
     CheckpointLoad,
@@ -26,6 +28,7 @@ from nnl_core.hooks import (
     GradientSet,
     GradientsReady,
     MetricReported,
+    SafePoint,
     StepEnd,
     StepStart,
     TrainEnd,
@@ -37,6 +40,7 @@ from nnl_core.hooks.loading import describe
 from nnl_core.session import Session, current_session
 from nnl_core.solvers.step import CompiledStep, compile_step
 from nnl_core.training.checkpoint import Checkpoint
+from nnl_core.training.checkpoint_policy import CheckpointPolicy, CheckpointWriter
 from nnl_core.training.evaluator import Evaluator, feed
 from nnl_core.training.metrics import Table, values_of
 from nnl_core.training.model import Model, Network
@@ -94,6 +98,8 @@ class Trainer:
         ``skipped_steps``, the number of them so far
     folder
         where plugins put files of this run
+    checkpoints
+        when the run is written into ``folder``, to go on from there later; default: never
 
     Raises `ModelError` where the model does not fit the data or has no loss, `DataError` where
     there is no batch to train on.
@@ -122,6 +128,7 @@ class Trainer:
         clip_grad_value: float | None = None,
         loss_scale: DynamicLossScale | None = None,
         folder: Path | None = None,
+        checkpoints: CheckpointPolicy | None = None,
         session: Session | None = None,
     ) -> None:
         self.model = model
@@ -131,6 +138,7 @@ class Trainer:
         self.steps = steps
         self.seed = seed
         self.folder = folder
+        self.checkpoints = checkpoints
         self.session = session or current_session()
         self.state = TrainState()
         self.iterator = DataIterator(data, batch_size, seed=seed, last_batch=last_batch)
@@ -157,6 +165,8 @@ class Trainer:
             part for size in self.iterator.sizes for part in _part_sizes(size, accumulate)
         )
         networks = [self._step(size)[0] for size in sizes]
+        for evaluator in self.evaluators:
+            evaluator.prepare()
         self._metrics = model.new_metrics(networks[0])
         for every in (evaluate_every, evaluate_every_steps):
             if every is not None and every < 1:
@@ -181,6 +191,11 @@ class Trainer:
         """Number of batches of an epoch."""
         return len(self.iterator)
 
+    @property
+    def has_steps_left(self) -> bool:
+        """Whether the run makes more steps, unless it is stopped."""
+        return self.state.epoch < self.epochs and not self._is_over
+
     def parts(self, batch: Batch) -> list[tuple[Batch, Network]]:
         """Return the parts that a batch is computed in, each with the network it runs through."""
         return [(part, self._step(len(part))[0]) for part in _parts(batch, self.accumulate)]
@@ -197,28 +212,63 @@ class Trainer:
     def checkpoint(self) -> Checkpoint:
         """Return a copy of all that changes in a run; plugins add what is theirs.
 
-        Between epochs it is exact; the metrics of an epoch that was begun are those of its rest.
+        What is restored from it goes on as this run does, bit for bit, if it is made between two
+        steps: see the event ``nnl_on_safe_point``.
         """
+        parameters = self.model.parameters
         made = Checkpoint(
             state=replace(self.state),
-            parameters={name: p.d.copy() for name, p in self.model.parameters.items()},
+            parameters={name: p.d.copy() for name, p in parameters.items()},
+            frozen=[name for name, p in parameters.items() if not p.need_grad],
             solver=self.solver.get_states(),
+            solver_name=self.solver.name,
             learning_rate=self.solver.learning_rate(),
             random=deepcopy(random.get_state()),
             history=[dict(metrics) for metrics in self.history],
-            loss_scale={} if self.loss_scale is None else self.loss_scale.get_state(),
             tracker=self.tracker.get_state(),
+            metrics={name: np.array(metric.state) for name, metric in self._metrics.items()},
+            loss_scale={} if self.loss_scale is None else self.loss_scale.get_state(),
+            made_with=self._made_with(),
         )
         if self.session.events.checkpoint_save is not None:
-            self.session.events.checkpoint_save(CheckpointSave(made))
+            self.session.events.checkpoint_save(CheckpointSave(made, self))
         return made
+
+    def _made_with(self) -> dict[str, Any]:
+        return {
+            "settings": dict(self.session.settings),
+            "backend": current_backend().name,
+            "plugins": self._active_plugins(),
+            "versions": {
+                "nnl-core": __version__,
+                "numpy": np.__version__,
+                "python": platform.python_version(),
+            },
+        }
+
+    def _active_plugins(self) -> dict[str, str]:
+        entries = self.session.manager.entries
+        return {entry.name: entry.version for entry in entries if entry.state == "active"}
 
     def restore(self, checkpoint: Checkpoint) -> None:
         """Go on from a checkpoint of a run with the same model, data and settings.
 
-        Raises TrainingError where its parameters are not the model's.
+        Raises TrainingError where its parameters are not the model's, or where it holds the state
+        of a plugin that is not active.
         """
         known = self.model.parameters
+        if checkpoint.solver_name != self.solver.name:
+            raise TrainingError(
+                f"the checkpoint holds states of solver {checkpoint.solver_name!r}, not of "
+                f"{self.solver.name!r}"
+            )
+        active, before = self._active_plugins(), checkpoint.made_with.get("plugins", {})
+        for name in checkpoint.plugins:
+            if name in before and name not in active:
+                raise TrainingError(
+                    f"the checkpoint holds the state of plugin {name!r} {before[name]}, which is "
+                    f"not active; name it in the project, or with -p {name}"
+                )
         for name in known.keys() ^ checkpoint.parameters.keys():
             raise TrainingError(f"the checkpoint and the model do not both have {name!r}")
         for name, array in checkpoint.parameters.items():
@@ -227,20 +277,30 @@ class Trainer:
                     f"parameter {name!r} has shape {array.shape} in the checkpoint, "
                     f"{known[name].shape} in the model"
                 )
+            if array.dtype != known[name].dtype:
+                raise TrainingError(
+                    f"parameter {name!r} is {array.dtype} in the checkpoint, {known[name].dtype} "
+                    "in the model"
+                )
+        self.solver.set_states(checkpoint.solver)
         for name, array in checkpoint.parameters.items():
             known[name].d = array
-        self.solver.set_states(checkpoint.solver)
+            if known[name].need_grad != (name not in checkpoint.frozen):
+                known[name].need_grad = name not in checkpoint.frozen
         self.solver.set_learning_rate(checkpoint.learning_rate)
         random.set_state(checkpoint.random)
         self.state = replace(checkpoint.state)
         self.history = [dict(metrics) for metrics in checkpoint.history]
+        for name, state in checkpoint.metrics.items():
+            if name in self._metrics:
+                self._metrics[name].state = state.copy()
         if checkpoint.tracker:
             self.tracker.set_state(checkpoint.tracker)
         if self.loss_scale is not None and checkpoint.loss_scale:
             self.loss_scale.set_state(checkpoint.loss_scale)
         self._tell_schedule()
         if self.session.events.checkpoint_load is not None:
-            self.session.events.checkpoint_load(CheckpointLoad(checkpoint))
+            self.session.events.checkpoint_load(CheckpointLoad(checkpoint, self))
 
     def profile(self, repeats: int = 5) -> list[NodeProfile]:
         """Make steps on the first batch, and return the cost of each node of their program."""
@@ -266,6 +326,13 @@ class Trainer:
 
         Whatever is raised on the way, plugins hear of it before it goes on.
         """
+        with ExitStack() as listening:
+            if self.checkpoints is not None:
+                writer = CheckpointWriter(self.checkpoints, self)
+                listening.enter_context(self.session.listen(writer))
+            return self._run()
+
+    def _run(self) -> TrainResult:
         events = self.session.events
         try:
             if events.train_start is not None:
@@ -286,7 +353,7 @@ class Trainer:
         """Train in this process, from where `state` stands."""
         events = self.session.events
         started = time.perf_counter()
-        while self.state.epoch < self.epochs and not self._is_over and self._stop is None:
+        while self._is_to_go_on():
             epoch = self.state.epoch
             if events.epoch_start is not None:
                 events.epoch_start(EpochStart(self, epoch))
@@ -294,10 +361,13 @@ class Trainer:
             numbers, found = values_of(self._metrics)
             metrics = {f"train/{name}": value for name, value in numbers.items()}
             tables = {f"train/{name}": table for name, table in found.items()}
-            if self.state.batch == len(self.iterator):
+            # An epoch that was stopped after its last step is not over: it is to be evaluated.
+            is_whole = self.state.batch == len(self.iterator)
+            is_done = (is_whole or self._is_over) and self._stop is None
+            if is_whole and is_done:
                 self.state.epoch, self.state.batch = epoch + 1, 0
-            is_done = self.state.batch == 0 or self._is_over
-            if is_done and self._stop is None and self._is_evaluated(self.state.epoch):
+            is_complete = is_done and self._is_evaluated(self.state.epoch)
+            if is_complete:
                 evaluated = self._evaluate()
                 metrics, tables = metrics | evaluated[0], tables | evaluated[1]
             if len(self.history) > epoch:  # the first part of an epoch that went on
@@ -305,7 +375,6 @@ class Trainer:
             self.history.append(metrics)
             self.tracker.record(metrics, tables, epoch=epoch + 1, step=self.state.step)
             watched: str | None = getattr(self.schedule, "metric", None)
-            is_complete = self._is_evaluated(self.state.epoch) and self._stop is None
             if watched is not None and watched not in metrics and is_complete:
                 raise TrainingError(
                     f"the schedule watches the metric {watched!r}; there are {', '.join(metrics)}"
@@ -316,6 +385,8 @@ class Trainer:
                     events.metric(MetricReported(name, value, self.state.step))
             if events.epoch_end is not None:
                 events.epoch_end(EpochEnd(self, epoch, metrics))
+            if is_done and events.safe_point is not None:
+                events.safe_point(SafePoint(self, True))
         stopped, self._stop = self._stop, None
         return TrainResult(
             epochs=self.state.epoch,
@@ -327,11 +398,17 @@ class Trainer:
             tables=self.tracker.tables,
         )
 
+    def _is_to_go_on(self) -> bool:
+        """Whether there is something left to do."""
+        # Without metrics of its last epoch, a run with all its steps is still to be evaluated.
+        is_over = self._is_over and len(self.history) > self.state.epoch
+        return self.state.epoch < self.epochs and not is_over and self._stop is None
+
     def _run_steps(self, epoch: int) -> None:
         """Make the steps of an epoch that are left."""
         events, state, measured = self.session.events, self.state, self._metrics
         step_start, step_end, metric = events.step_start, events.step_end, events.metric
-        update_end, schedule = events.update_end, self.schedule
+        update_end, safe_point, schedule = events.update_end, events.safe_point, self.schedule
         run = self._run_step()
         if state.batch == 0:
             for accumulator in measured.values():
@@ -371,6 +448,8 @@ class Trainer:
             if step_end is not None:
                 step_end(StepEnd(self, step, batch, program.loss if len(parts) == 1 else loss))
             self._evaluate_between(epoch)
+            if safe_point is not None:
+                safe_point(SafePoint(self, False))
             if self._stop is not None or self._is_over:
                 break
 
@@ -397,7 +476,7 @@ class Trainer:
     def _evaluate_between(self, epoch: int) -> None:
         """Evaluate after a step, where it is time; the last one of an epoch is `run_loop`'s."""
         every, state = self.evaluate_every_steps, self.state
-        if every is None or state.step % every or state.batch == len(self.iterator) or self._stop:
+        if every is None or state.step % every or state.batch == len(self.iterator):
             return
         numbers, tables = self._evaluate()
         self.tracker.record(numbers, tables, epoch=epoch + 1, step=state.step)
