@@ -53,7 +53,7 @@ def _widened(size: Lengths, shifts: Lengths, shift_step: Lengths) -> Lengths:
     return tuple(n + (m - 1) * s for n, m, s in zip(size, shifts, shift_step, strict=True))
 
 
-@defop("nnl::patch_correlation", save=("x1", "x2"))
+@defop("nnl::patch_correlation", save=("x1", "x2"), precision="half")
 def patch_correlation_operator(
     x1: Array, x2: Array, *, patch: Lengths, step: Lengths, shifts: Lengths, shift_step: Lengths
 ) -> Array:
@@ -66,7 +66,7 @@ def patch_correlation_operator(
     return y.astype(x1.dtype, copy=False)
 
 
-@defop("nnl::patch_correlation_first", save=("x2", "y"), outputs=("x1",))
+@defop("nnl::patch_correlation_first", save=("x2", "y"), outputs=("x1",), precision="half")
 def patch_correlation_first(
     x2: Array, y: Array, *, patch: Lengths, step: Lengths, shifts: Lengths, shift_step: Lengths
 ) -> Array:
@@ -81,7 +81,7 @@ def patch_correlation_first(
     return x1.astype(y.dtype, copy=False)
 
 
-@defop("nnl::patch_correlation_second", save=("x1", "y"), outputs=("x2",))
+@defop("nnl::patch_correlation_second", save=("x1", "y"), outputs=("x2",), precision="half")
 def patch_correlation_second(
     x1: Array, y: Array, *, patch: Lengths, step: Lengths, shifts: Lengths, shift_step: Lengths
 ) -> Array:

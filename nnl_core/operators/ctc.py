@@ -130,7 +130,11 @@ def _prepared(
 # The loss ----------------------------------------------------------------------------------------
 
 
-@defop("nnl::ctc_loss", save=("log_probs", "targets", "input_lengths", "target_lengths"))
+@defop(
+    "nnl::ctc_loss",
+    save=("log_probs", "targets", "input_lengths", "target_lengths"),
+    precision="full",
+)
 def ctc_loss_operator(
     log_probs: Array,
     targets: Array,
@@ -191,7 +195,9 @@ def ctc_loss_vjp(
 
 
 @defop(
-    "nnl::ctc_loss_gradient", save=("log_probs", "g", "targets", "input_lengths", "target_lengths")
+    "nnl::ctc_loss_gradient",
+    save=("log_probs", "g", "targets", "input_lengths", "target_lengths"),
+    precision="full",
 )
 def ctc_loss_gradient(
     log_probs: Array,

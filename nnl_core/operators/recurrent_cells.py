@@ -128,7 +128,7 @@ def _steps(p: Spec, r: Spec) -> int:
 # Elman's network ---------------------------------------------------------------------------------
 
 
-@defop("nnl::rnn_layer", save=("h0", "r", "hs"), outputs=("hs",))
+@defop("nnl::rnn_layer", save=("h0", "r", "hs"), outputs=("hs",), precision="half")
 def rnn_layer(p: Array, h0: Array, r: Array, *, relu: bool = False) -> Array:
     """``h[t] = f(p[t] + R h[t-1])``, ``f`` the hyperbolic tangent or the rectifier."""
     products, h, weight = wide(p), wide(h0), wide(r)
@@ -154,7 +154,7 @@ def rnn_layer_vjp(g: Any, hs: Any, p: Any, h0: Any, r: Any, *, relu: bool) -> tu
     return d_p, d_h0, state_weight_gradient(d_p, hs, h0)
 
 
-@defop("nnl::rnn_layer_gradient", save=("hs", "r", "g"), outputs=("d_p", "d_h0"))
+@defop("nnl::rnn_layer_gradient", save=("hs", "r", "g"), outputs=("d_p", "d_h0"), precision="half")
 def rnn_layer_gradient(hs: Array, r: Array, g: Array, *, relu: bool = False) -> tuple[Array, ...]:
     """Gradients of the products and of the first state, given those of all states."""
     return _like(hs.dtype, *_rnn_backward(ARRAYS, wide(hs), wide(r), wide(g), relu=relu))
@@ -217,6 +217,7 @@ def rnn_layer_gradient_multiply_adds(hs: Spec, r: Spec, g: Spec, *, relu: bool) 
     "nnl::lstm_layer",
     save=("h0", "c0", "r", "hs", "cs", "gates"),
     outputs=("hs", "cs", "gates"),
+    precision="half",
 )
 def lstm_layer(p: Array, h0: Array, c0: Array, r: Array) -> tuple[Array, ...]:
     """``i, f, g, o`` of ``p[t] + R h[t-1]``; ``c[t] = f c[t-1] + i g``, ``h[t] = o tanh(c[t])``.
@@ -256,6 +257,7 @@ def lstm_layer_vjp(g: Any, y: Any, p: Any, h0: Any, c0: Any, r: Any) -> tuple[An
     "nnl::lstm_layer_gradient",
     save=("gates", "cs", "c0", "r", "g_hs", "g_cs", "g_gates"),
     outputs=("d_p", "d_h0", "d_c0"),
+    precision="half",
 )
 def lstm_layer_gradient(
     gates: Array,
@@ -348,7 +350,7 @@ def lstm_layer_gradient_multiply_adds(
 # Gated recurrent units ---------------------------------------------------------------------------
 
 
-@defop("nnl::gru_layer", save=("h0", "r", "hs", "gates"), outputs=("hs", "gates"))
+@defop("nnl::gru_layer", save=("h0", "r", "hs", "gates"), outputs=("hs", "gates"), precision="half")
 def gru_layer(p: Array, h0: Array, r: Array, b: Array | None = None) -> tuple[Array, ...]:
     """``h[t] = (1 - z) n + z h[t-1]`` with ``n = tanh(p_n[t] + r q)`` and ``q = R_n h[t-1] + b``.
 
@@ -393,6 +395,7 @@ def gru_layer_vjp(g: Any, y: Any, p: Any, h0: Any, r: Any, b: Any) -> tuple[Any,
     "nnl::gru_layer_gradient",
     save=("gates", "hs", "h0", "r", "g_hs", "g_gates"),
     outputs=("d_p", "d_s", "d_h0"),
+    precision="half",
 )
 def gru_layer_gradient(
     gates: Array,

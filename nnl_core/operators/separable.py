@@ -27,7 +27,7 @@ def _windows(x: Array, rows: int, columns: int) -> Array:
     return sliding(wide(x), (rows, columns), (1, 1))
 
 
-@defop("nnl::adaptive_separable_convolution", save=("x", "v", "h"))
+@defop("nnl::adaptive_separable_convolution", save=("x", "v", "h"), precision="half")
 def adaptive_separable_operator(x: Array, v: Array, h: Array) -> Array:
     """``y[n,c,p,q] = sum_{j,i} v[n,j,p,q] h[n,i,p,q] x[n,c,p+j,q+i]``."""
     windows = _windows(x, v.shape[1], h.shape[1])
@@ -35,7 +35,7 @@ def adaptive_separable_operator(x: Array, v: Array, h: Array) -> Array:
     return np.einsum("ncpqj,njpq->ncpq", across, wide(v)).astype(x.dtype, copy=False)
 
 
-@defop("nnl::adaptive_separable_vertical", save=("x", "h", "y"), outputs=("v",))
+@defop("nnl::adaptive_separable_vertical", save=("x", "h", "y"), outputs=("v",), precision="half")
 def adaptive_separable_vertical(x: Array, h: Array, y: Array) -> Array:
     """``v[n,j,p,q] = sum_{c,i} y[n,c,p,q] h[n,i,p,q] x[n,c,p+j,q+i]``."""
     windows = _windows(x, x.shape[2] - y.shape[2] + 1, h.shape[1])
@@ -43,7 +43,7 @@ def adaptive_separable_vertical(x: Array, h: Array, y: Array) -> Array:
     return np.einsum("ncpqj,ncpq->njpq", across, wide(y)).astype(x.dtype, copy=False)
 
 
-@defop("nnl::adaptive_separable_horizontal", save=("x", "v", "y"), outputs=("h",))
+@defop("nnl::adaptive_separable_horizontal", save=("x", "v", "y"), outputs=("h",), precision="half")
 def adaptive_separable_horizontal(x: Array, v: Array, y: Array) -> Array:
     """``h[n,i,p,q] = sum_{c,j} y[n,c,p,q] v[n,j,p,q] x[n,c,p+j,q+i]``."""
     windows = _windows(x, v.shape[1], x.shape[3] - y.shape[3] + 1)
@@ -51,7 +51,7 @@ def adaptive_separable_horizontal(x: Array, v: Array, y: Array) -> Array:
     return np.einsum("ncpqi,ncpq->nipq", down, wide(y)).astype(x.dtype, copy=False)
 
 
-@defop("nnl::adaptive_separable_data", save=("v", "h", "y"), outputs=("x",))
+@defop("nnl::adaptive_separable_data", save=("v", "h", "y"), outputs=("x",), precision="half")
 def adaptive_separable_data(v: Array, h: Array, y: Array) -> Array:
     """``x[n,c,p+j,q+i] = sum_{j,i} y[n,c,p,q] v[n,j,p,q] h[n,i,p,q]``."""
     batch, channels, places, across = y.shape
