@@ -229,6 +229,22 @@ class TrainSettings(Table):
         return self
 
 
+class CheckpointSettings(Table):
+    """``[checkpoints]``: when a run is written down, to go on from there, and what is kept of that.
+
+    As `nnl_core.training.CheckpointPolicy`, where 0 epochs are none, and ``keep = 0`` makes no
+    checkpoint at all.
+    """
+
+    every_steps: PositiveInt | None = None
+    every_epochs: NonNegativeInt = 1
+    every_minutes: PositiveFloat | None = None
+    keep: NonNegativeInt = 1
+    best: str | None = None
+    keep_best: PositiveInt = 1
+    mode: Literal["min", "max"] | None = None
+
+
 class CallbackSettings(Table):
     """An entry of ``callbacks``: a class with ``nnl_on_...`` methods; further keys are arguments.
 
@@ -269,6 +285,7 @@ class ProjectSettings(Table):
     data: dict[str, DataSettings] = {}
     solver: SolverSettings = SolverSettings()
     train: TrainSettings = TrainSettings()
+    checkpoints: CheckpointSettings = CheckpointSettings()
 
     @field_validator("plugins", "disabled_plugins")
     @classmethod

@@ -30,6 +30,7 @@ from nnl_core.hooks.selection import PROJECT_FILE
 from nnl_core.schedules import LinearWarmupScheduler
 from nnl_core.solvers import DynamicLossScale, ParameterGroup
 from nnl_core.training.layers import LayeredModel
+from nnl_core.training.checkpoint_policy import CheckpointPolicy
 from nnl_core.training.metrics import LOSSES, Comparison
 from nnl_core.training.model import Model, ModelFunction
 from nnl_core.training.trainer import Trainer
@@ -218,6 +219,16 @@ class Workbench:
         except (NnlError, TypeError, ValueError) as error:
             raise ConfigurationError(f"{self.where}: {table} {name}: {error}") from error
 
+    def checkpoints(self) -> CheckpointPolicy | None:
+        """Make the policy of checkpoints, where there are any."""
+        settings = self.settings.checkpoints
+        if settings.keep == 0:
+            return None
+        return CheckpointPolicy(
+            **settings.model_dump(exclude={"every_epochs"}),
+            every_epochs=settings.every_epochs or None,
+        )
+
     def trainer(self) -> Trainer:
         """Make everything and put it together."""
         settings = self.settings.train
@@ -250,6 +261,7 @@ class Workbench:
             clip_grad_norm_each=self.settings.solver.clip_grad_norm_each,
             clip_grad_value=self.settings.solver.clip_grad_value,
             loss_scale=self.loss_scale(),
+            checkpoints=self.checkpoints(),
             session=self.session,
         )
 
