@@ -71,9 +71,6 @@ class Sums(Metric):
     ``measure`` returns a batch's sums, in any one shape; ``state`` is that of all batches, or 0.
     """
 
-    def __init__(self) -> None:
-        self.reset()
-
     def reset(self) -> None:
         """Forget all batches."""
         self.state = np.zeros(())

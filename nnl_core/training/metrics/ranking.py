@@ -35,8 +35,8 @@ class RocAuc(Metric):
         if average not in get_args(RankAverage):
             choices = ", ".join(get_args(RankAverage))
             raise ModelError(f"average = {average!r}: choose one of {choices}")
+        super().__init__()
         self.average = average
-        self.reset()
 
     def measure(self, output: Variable, target: Variable) -> Variable:
         """Return, for each sample and class, its score and whether it is so (or -1: ignored)."""
@@ -44,7 +44,7 @@ class RocAuc(Metric):
             is_so = F.cast(F.greater_scalar(alike(output, target), 0.5), np.float32)
             return F.stack(_rows(output), _rows(is_so), axis=1)
         labels, classes = _rows(class_labels(output, target)), output.shape[1]
-        scores, chosen = _rows(F.log_softmax(output, axis=1)), np.arange(classes)
+        scores, chosen = _odds(_rows(output)), np.arange(classes)
         if classes == 2:
             scores, chosen = _rows(output[:, 1:] - output[:, :1]), chosen[1:]
         is_so = F.cast(F.equal(labels, chosen), np.float32)
@@ -97,6 +97,18 @@ def area(scores: npt.NDArray[np.float32], is_so: npt.NDArray[np.bool_]) -> float
     _, place, sizes = np.unique(scores, return_inverse=True, return_counts=True)
     ranks = np.cumsum(sizes) - (sizes - 1) / 2  # equal scores share the mean of their ranks
     return float((ranks[place[is_so]].sum() - true * (true + 1) / 2) / pairs)
+
+
+def _odds(x: Variable) -> Variable:
+    """Return the logarithms of the odds of each class, ``p / (1 - p)``, for logits in rows.
+
+    They rank as probabilities do, but near 1, too, they are told apart.
+    """
+    log_p = F.log_softmax(x, axis=1)
+    p = F.exp(log_p)
+    is_top = F.equal(F.argmax(x, axis=1, keepdims=True), np.arange(x.shape[1]))
+    below_top = F.log(F.sum(F.where(is_top, 0.0, p), axis=1, keepdims=True))
+    return log_p - F.where(is_top, F.broadcast(below_top, x.shape), F.log1p(-p))
 
 
 def _rows(x: Variable) -> Variable:
