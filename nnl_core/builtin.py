@@ -30,21 +30,51 @@ if TYPE_CHECKING:
 # Plugins that come with the core: active where they are named, as those that are installed.
 PLUGINS = (  # name, target, summary
     (
+    (
+        "csv_log",
+        "nnl_core.training.plugins.csv_log:CsvLogPlugin",
+        "the epochs' metrics as a table",
+    ),
+    (
+        "early_stopping",
+        "nnl_core.training.plugins.early_stopping:EarlyStoppingPlugin",
+        "an end where a metric gets no better",
+    ),
+    (
+        "gradient_watch",
+        "nnl_core.training.plugins.gradient_watch:GradientWatchPlugin",
+        "norms of gradients, reported as metrics",
+    ),
         "learning_curve",
         "nnl_core.training.plugins.learning_curve:LearningCurvePlugin",
         "a picture of the epochs' metrics",
     ),
     (
+    (
+        "learning_rate_finder",
+        "nnl_core.training.plugins.learning_rate_finder:LearningRateFinderPlugin",
+        "a sweep of the learning rate in place of a training",
+    ),
         "metrics_log",
         "nnl_core.training.plugins.metrics_log:MetricsLogPlugin",
         "every reported number as a line of JSON",
     ),
     (
+    (
+        "nan_watch",
+        "nnl_core.training.plugins.nan_watch:NanWatchPlugin",
+        "where the first NaN or infinity arose",
+    ),
         "progress",
         "nnl_core.training.plugins.progress:ProgressPlugin",
         "a bar with loss, metrics, speed and time left",
     ),
 )
+    (
+        "tensorboard",
+        "nnl_core.training.plugins.tensorboard:TensorboardPlugin",
+        "every reported number for TensorBoard",
+    ),
 
 OPERATORS = (OperatorSet("nnl", "nnl_core.functions", "the operators of the core"),)
 

@@ -48,7 +48,9 @@ class Session:
 
     ``plugins`` become active: names of installed ones, subclasses or instances of `Plugin`. All
     other installed plugins are available: their components can be named. The environment variables
-    ``NNL_PLUGINS`` and its like are honoured, the project file only by `from_project`.
+    ``NNL_PLUGINS`` and its like are honoured, the project file only by `from_project`. ``settings``
+    holds tables such as ``{"early_stopping": {"patience": 3}}``, which replace those of the
+    project.
 
     Raises a `NnlError` where a named or required plugin cannot be had, unless ``tolerant``.
     """
@@ -57,6 +59,7 @@ class Session:
         self,
         plugins: Iterable[str | Plugin | type[Plugin]] = (),
         *,
+        settings: Mapping[str, Mapping[str, object]] | None = None,
         project: Project | None = None,
         command_line: Sequence[str] = (),
         environment: Mapping[str, str] | None = None,
@@ -73,7 +76,7 @@ class Session:
             local.append(project.path.parent / "nnlfile.py")
         environment = os.environ if environment is None else environment
         selection = select(project, environment, command_line, names)
-        self._choices = (given, command_line, environment, report, discover)
+        self._choices = (given, settings, command_line, environment, report, discover)
         self.project = project
         self.settings: Mapping[str, object] = {} if project is None else project.table
         built_in = [
@@ -91,7 +94,10 @@ class Session:
         core.distribution, core.version = "nnl-core", __version__
         core.summary = "the components of the core"
         self.events = self.manager.events
-        self._tables = {} if project is None else project.plugin_tables()
+        self._tables = {
+            **({} if project is None else project.plugin_tables()),
+            **(settings or {}),
+        }
         self._models: dict[str, BaseModel] = {}
         self._backends: dict[str, Backend] = {}
         self._reasons: dict[str, str | None] = {}
@@ -125,9 +131,10 @@ class Session:
 
     def for_project(self, project: Project) -> Session:
         """Make the session of another project, otherwise with the choices made for this one."""
-        plugins, command_line, environment, report, discover = self._choices
+        plugins, settings, command_line, environment, report, discover = self._choices
         return Session(
             plugins,
+            settings=settings,
             project=project,
             command_line=command_line,
             environment=environment,
