@@ -33,13 +33,8 @@ def windows(
         start = len(found) * stride - before
         fits, begins = start + kernel <= end, start < n
         reached = bool(found) and found[-1][-1] + 1 >= end
-        if not (
-            fits
-            if border == "ignore"
-            else begins
-            if border == "every"
-            else fits or (begins and not reached)
-        ):
+        more = {"ignore": fits, "every": begins, "ceil": fits or (begins and not reached)}
+        if not more[border]:
             return found
         found.append(list(range(start, start + kernel)))
 
