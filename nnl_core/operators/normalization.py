@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -12,11 +11,11 @@ from nnl_core import functions as F
 from nnl_core.errors import OperatorError, ShapeError
 from nnl_core.graph.dtypes import is_half
 from nnl_core.graph.node import add_effects
-from nnl_core.graph.operator import Array, Sample, defop
-from nnl_core.graph.spec import Spec, normalize_axes, normalize_axis, promote
+from nnl_core.graph.spec import normalize_axes, normalize_axis
 from nnl_core.graph.variable import Operand, Variable
-from nnl_core.operators.arithmetic import cast, unbroadcast
-from nnl_core.operators.dtypes import floating, wide
+from nnl_core.operators.arithmetic import cast
+from nnl_core.operators.dtypes import floating
+from nnl_core.operators.moments import moments, normalize, running_statistic, standardize
 
 __all__ = [
     "batch_normalization",
@@ -30,177 +29,6 @@ __all__ = [
 
 Axes = int | Sequence[int]
 Outputs = Any  # a Variable; with output_stat a tuple: also mean and variance
-
-
-# Operators ---------------------------------------------------------------------------------------
-
-
-@defop("nnl::moments", save=("x", "mean"), outputs=("mean", "variance"), precision="full")
-def moments(x: Array, *, axes: tuple[int, ...]) -> tuple[Array, Array]:
-    """Mean and biased variance over ``axes``, which stay with length 1; of nothing, both are 0."""
-    values = wide(x)
-    count = max(1, math.prod(x.shape[axis] for axis in axes))
-    mean = values.sum(axis=axes, keepdims=True) / values.dtype.type(count)
-    variance = np.square(values - mean).sum(axis=axes, keepdims=True) / values.dtype.type(count)
-    return np.array(mean.astype(x.dtype)), np.asarray(variance.astype(x.dtype, copy=False))
-
-
-@moments.infer
-def moments_infer(x: Spec, *, axes: tuple[int, ...]) -> tuple[Spec, Spec]:
-    """Length 1 along the axes."""
-    over = normalize_axes(axes, x.ndim)
-    spec = x.with_shape(tuple(1 if axis in over else n for axis, n in enumerate(x.shape)))
-    return spec, spec
-
-
-@moments.vjp
-def moments_vjp(g: Any, y: Any, x: Any, *, axes: tuple[int, ...]) -> tuple[Any, ...]:
-    """``dx = (g_mean + 2 (x - mean) g_variance) / count``."""
-    g_mean, g_variance = g
-    share = 1 / max(1, math.prod(x.shape[axis] for axis in axes))
-    if g_variance is None:
-        return (F.broadcast_to(g_mean * share, x.shape),)
-    dx = (x - y[0]) * (g_variance * (2 * share))
-    return (dx if g_mean is None else dx + g_mean * share,)
-
-
-@moments.samples
-def moments_samples(rng: np.random.Generator) -> Iterator[Sample]:
-    """Leading, trailing, all and no axes; one value; 0-d; empty."""
-    for shape, axes in [
-        ((4, 3, 5), (0, 2)),
-        ((3, 7), (1,)),
-        ((2, 3, 2, 2), (0, 1, 2, 3)),
-        ((3, 2), ()),
-        ((1, 5), (0,)),
-        ((), ()),
-        ((0, 3, 2), (0, 2)),
-        ((0, 3), (1,)),
-    ]:
-        yield Sample(rng.normal(1, 2, size=shape), axes=axes)
-
-
-@defop("nnl::normalize", save=("x", "mean", "variance", "gamma"), precision="full")
-def normalize(
-    x: Array, mean: Array, variance: Array, gamma: Array, beta: Array, *, eps: float = 1e-5
-) -> Array:
-    """``(x - mean) / sqrt(variance + eps) * gamma + beta``; all others broadcast to ``x``."""
-    scale = wide(gamma) / np.sqrt(wide(variance) + wide(variance).dtype.type(eps))
-    y = (wide(x) - wide(mean)) * scale + wide(beta)
-    return np.asarray(y.astype(x.dtype, copy=False))
-
-
-normalize.elementwise("(x - mean) / sqrtf(variance + eps) * gamma + beta")
-
-
-@normalize.infer
-def normalize_infer(
-    x: Spec, mean: Spec, variance: Spec, gamma: Spec, beta: Spec, *, eps: float
-) -> Spec:
-    """That of ``x``."""
-    for name, spec in (("mean", mean), ("variance", variance), ("gamma", gamma), ("beta", beta)):
-        ends = zip(reversed(spec.shape), reversed(x.shape), strict=False)
-        if spec.ndim > x.ndim or any(n not in (1, m) for n, m in ends):
-            raise ShapeError(f"{name} of shape {spec.shape} does not broadcast to {x.shape}")
-    return x.with_dtype(promote(x.dtype, mean.dtype, variance.dtype, gamma.dtype, beta.dtype))
-
-
-@normalize.vjp
-def normalize_vjp(
-    g: Any, y: Any, x: Any, mean: Any, variance: Any, gamma: Any, beta: Any, *, eps: float
-) -> tuple[Any, ...]:
-    """The rule of a product; where all others have one shape, their sums are shared."""
-    standard = normalize(x, mean, variance, 1.0, 0.0, eps=eps)
-    inverse = (variance + eps) ** -0.5
-    d_beta, d_gamma = unbroadcast(g, beta), unbroadcast(g * standard, gamma)
-    if mean.shape == variance.shape == gamma.shape == beta.shape:
-        scale = gamma * inverse
-        d_mean = d_beta * scale * -1.0
-        d_variance = d_gamma * scale * inverse * -0.5
-        return g * scale, d_mean, d_variance, d_gamma, d_beta
-    dx = g * gamma * inverse
-    d_mean = unbroadcast(dx, mean) * -1.0
-    d_variance = unbroadcast(dx * standard, variance) * inverse * -0.5
-    return dx, d_mean, d_variance, d_gamma, d_beta
-
-
-@normalize.samples
-def normalize_samples(rng: np.random.Generator) -> Iterator[Sample]:
-    """By channel, by row with another gain, plain numbers, 0-d, empty."""
-    for x, stat, gain in [
-        ((4, 3, 5), (1, 3, 1), (1, 3, 1)),
-        ((3, 7), (3, 1), (1, 7)),
-        ((2, 3, 4), (2, 1, 1), ()),
-        ((), (), ()),
-        ((0, 3), (1, 3), (1, 3)),
-    ]:
-        yield Sample(
-            rng.normal(size=x),
-            rng.normal(size=stat),
-            rng.uniform(0.5, 2, size=stat),
-            rng.normal(size=gain),
-            rng.normal(size=gain),
-            eps=1e-3,
-        )
-
-
-@defop("nnl::running_statistic", outputs=("z",), precision="full")
-def running_statistic(
-    running: Array, value: Array, x: Array, *, decay: float, unbiased: bool = False
-) -> Array:
-    """``decay * running + (1 - decay) * value``, where ``value`` is a statistic of ``x``.
-
-    ``unbiased`` corrects a variance for the mean having been taken from the same values. One
-    value has no unbiased variance, and counts as it is; of none, ``running`` stays.
-    """
-    count = x.size // max(1, value.size)
-    if not count:
-        return running.copy()
-    share = (1 - decay) * _correction(count, unbiased)
-    mixed = decay * wide(running) + share * wide(value)
-    return np.asarray(mixed.astype(running.dtype, copy=False))
-
-
-def _correction(count: int, unbiased: bool) -> float:
-    return count / (count - 1) if unbiased and count > 1 else 1.0
-
-
-@running_statistic.infer
-def running_statistic_infer(
-    running: Spec, value: Spec, x: Spec, *, decay: float, unbiased: bool
-) -> Spec:
-    """That of the running value."""
-    if running.shape != value.shape:
-        raise ShapeError(f"running value of shape {running.shape} does not fit {value.shape}")
-    return running
-
-
-@running_statistic.vjp
-def running_statistic_vjp(
-    g: Any, z: Any, running: Any, value: Any, x: Any, *, decay: float, unbiased: bool
-) -> tuple[Any, ...]:
-    """The two shares."""
-    count = math.prod(x.shape) // max(1, math.prod(value.shape))
-    if not count:
-        return g, None, None
-    share = (1 - decay) * _correction(count, unbiased)
-    return g * decay, unbroadcast(g * share, value), None
-
-
-@running_statistic.samples
-def running_statistic_samples(rng: np.random.Generator) -> Iterator[Sample]:
-    """A mean, a variance, one value, none."""
-    for shape, unbiased in [
-        ((4, 3, 2), False),
-        ((4, 3, 2), True),
-        ((1, 3, 1), True),
-        ((0, 3), True),
-    ]:
-        stat = tuple(n if axis == 1 else 1 for axis, n in enumerate(shape))
-        yield Sample(
-            rng.normal(size=stat), rng.normal(size=stat), rng.normal(size=shape),
-            decay=0.75, unbiased=unbiased,
-        )  # fmt: skip
 
 
 # What users call ---------------------------------------------------------------------------------
@@ -225,8 +53,12 @@ def _standardize(
     if is_half(x.dtype):
         x = cast(x, np.float32)
     axes = tuple(axis for axis in range(x.ndim) if axis not in kept)
-    mean, variance = moments(x, axes=axes)
-    y = normalize(x, mean, variance, _like(gamma, 1, x), _like(beta, 0, x), eps=eps)
+    gain, shift = _like(gamma, 1, x), _like(beta, 0, x)
+    if 0 in axes:
+        mean, variance = moments(x, axes=axes)
+        y = normalize(x, mean, variance, gain, shift, eps=eps)
+    else:
+        y, mean, variance = standardize(x, gain, shift, axes=axes, eps=eps)
     return _as(y, given), mean, variance
 
 

@@ -16,13 +16,8 @@ from nnl_core.graph.spec import Spec, normalize_axes
 from nnl_core.graph.variable import Operand, Variable
 from nnl_core.operators.arithmetic import cast
 from nnl_core.operators.dtypes import floating
-from nnl_core.operators.normalization import (
-    Axes,
-    Outputs,
-    check_settable,
-    check_shapes,
-    normalize,
-)
+from nnl_core.operators.moments import normalize
+from nnl_core.operators.normalization import Axes, Outputs, check_settable, check_shapes
 
 __all__ = ["all_reduce", "sync_batch_normalization"]
 

@@ -18,7 +18,7 @@ from nnl_core.graph.operator import Operator, lookup
 from nnl_core.graph.variable import Variable
 from nnl_core.testing import check_operator, operators
 
-MODULES = {"normalization", "gradient_clipping"}
+MODULES = {"moments", "gradient_clipping"}
 FAMILY = [op for op in operators("nnl") if op.module.rpartition(".")[2] in MODULES]
 
 

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from typing import TypeVar
 
 import numpy as np
 
 from nnl_core.cpu.kernels.rows import sums
 from nnl_core.graph.operator import Array
 from nnl_core.operators import gradient_clipping
-from nnl_core.operators import normalization as family
+from nnl_core.operators import moments as family
 
+Results = TypeVar("Results", bound=tuple[Array, ...])
 BLOCK_BYTES = 1 << 18
 
 
@@ -26,7 +28,8 @@ def _moments(
     x: Array, *, axes: tuple[int, ...], out: tuple[Array, Array] | None
 ) -> tuple[Array, Array]:
     if not x.ndim or not x.size:
-        return _store(family.moments.reference(x, axes=axes), out)
+        whole: tuple[Array, Array] = family.moments.reference(x, axes=axes)
+        return _store(whole, out)
     shape = tuple(1 if axis in axes else n for axis, n in enumerate(x.shape))
     mean, variance = out or (np.empty(shape, x.dtype), np.empty(shape, x.dtype))
     count = math.prod(x.shape[axis] for axis in axes)
@@ -34,9 +37,8 @@ def _moments(
         for block in _blocks(x):
             np.divide(sums(x[block], axes, mean[block]), count, out=mean[block])
             centred = np.subtract(x[block], mean[block])
-            np.divide(
-                sums(centred, axes, variance[block], squares=True), count, out=variance[block]
-            )
+            squares = sums(centred, axes, variance[block], times=centred)
+            np.divide(squares, count, out=variance[block])
         return mean, variance
     total = np.zeros(shape)
     part = np.empty(shape, x.dtype)
@@ -45,12 +47,13 @@ def _moments(
     np.divide(total, count, out=mean, casting="same_kind")
     total.fill(0)
     for block in _blocks(x):
-        total += sums(np.subtract(x[block], mean), axes, part, squares=True)
+        centred = np.subtract(x[block], mean)
+        total += sums(centred, axes, part, times=centred)
     np.divide(total, count, out=variance, casting="same_kind")
     return mean, variance
 
 
-def _store(results: tuple[Array, Array], out: tuple[Array, Array] | None) -> tuple[Array, Array]:
+def _store(results: Results, out: Results | None) -> Results:
     if out is None:
         return results
     for target, result in zip(out, results, strict=True):
@@ -83,6 +86,55 @@ def _normalize(
     return y
 
 
+def _of(block: slice, value: Array, x: Array) -> Array:
+    """Return what of a gain or shift, which broadcasts to ``x``, belongs to some examples."""
+    return value[block] if value.ndim == x.ndim and len(value) == len(x) else value
+
+
+def _standardize(
+    x: Array, gamma: Array, beta: Array, *, axes: tuple[int, ...], eps: float,
+    out: tuple[Array, ...] | None,
+) -> tuple[Array, ...]:  # fmt: skip
+    if not x.size or not x.ndim or 0 in axes:
+        return _store(family.standardize.reference(x, gamma, beta, axes=axes, eps=eps), out)
+    shape = tuple(1 if axis in axes else n for axis, n in enumerate(x.shape))
+    y, mean, variance = out or (np.empty(size, x.dtype) for size in (x.shape, shape, shape))
+    count = x.size // mean.size
+    for block in _blocks(x):
+        np.divide(sums(x[block], axes, mean[block]), count, out=mean[block])
+        part = np.subtract(x[block], mean[block], out=y[block])
+        np.divide(sums(part, axes, variance[block], times=part), count, out=variance[block])
+        part *= 1 / np.sqrt(variance[block] + x.dtype.type(eps))
+        if gamma.ndim or gamma != 1:
+            part *= _of(block, gamma, x)
+        if beta.ndim or beta != 0:
+            part += _of(block, beta, x)
+    return y, mean, variance
+
+
+def _standardize_gradient(
+    g: Array, x: Array, mean: Array, variance: Array, gamma: Array, *, axes: tuple[int, ...],
+    eps: float, out: Array | None,
+) -> Array:  # fmt: skip
+    if not x.size or not x.ndim or 0 in axes:
+        options = {"axes": axes, "eps": eps}
+        whole = family.standardize_gradient.reference(g, x, mean, variance, gamma, **options)
+        return np.asarray(np.positive(whole, out=out))
+    result = np.empty(x.shape, x.dtype) if out is None else out
+    count = x.size // mean.size
+    for block in _blocks(x):
+        inverse = 1 / np.sqrt(variance[block] + x.dtype.type(eps))
+        centred = np.subtract(x[block], mean[block])
+        dx = np.multiply(g[block], _of(block, gamma, x), out=result[block])
+        along = sums(dx, axes, times=centred).reshape(mean[block].shape) * inverse**3 / count
+        level = sums(dx, axes).reshape(mean[block].shape) * inverse / count
+        dx *= inverse
+        centred *= along
+        dx -= centred
+        dx -= level
+    return result
+
+
 def _first(x: Array, *rest: Array, out: Array | None, **attributes: object) -> Array:
     """Copy the first input."""
     if out is None:
@@ -93,5 +145,7 @@ def _first(x: Array, *rest: Array, out: Array | None, **attributes: object) -> A
 
 family.moments.kernel("numpy", _moments)
 family.normalize.kernel("numpy", _normalize)
+family.standardize.kernel("numpy", _standardize)
+family.standardize_gradient.kernel("numpy", _standardize_gradient)
 gradient_clipping.clip_grad_by_value_operator.kernel("numpy", _first)
 gradient_clipping.clip_grad_by_norm_operator.kernel("numpy", _first)

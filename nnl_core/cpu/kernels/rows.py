@@ -16,21 +16,25 @@ LONGEST = 1024  # elements that BLAS, which adds one after the other, may sum
 Axes = tuple[int, ...]
 
 
-def sums(x: Array, axes: Axes, out: Array | None = None, *, squares: bool = False) -> Array:
-    """Sum over axes, in the dtype of ``x``, elements or squares.
+def sums(x: Array, axes: Axes, out: Array | None = None, *, times: Array | None = None) -> Array:
+    """Sum over axes, in the dtype of ``x``, elements or their products with those of ``times``.
 
     ``out`` may have the reduced axes, too, of length 1.
     """
     kept = tuple(n for axis, n in enumerate(x.shape) if axis not in axes)
     result = np.empty(kept, x.dtype) if out is None else out
-    length = _length(x.shape, axes) if x.dtype.char in "fd" and x.flags.c_contiguous else 0
+    contiguous = x.flags.c_contiguous and (times is None or times.flags.c_contiguous)
+    length = _length(x.shape, axes) if x.dtype.char in "fd" and contiguous else 0
     if length:
         rows = x.reshape(-1, length)
-        parts = np.vecdot(rows, rows) if squares else product(rows, _ones(length, x.dtype))
+        if times is None:
+            parts = product(rows, _ones(length, x.dtype))
+        else:
+            parts = np.vecdot(rows, times.reshape(-1, length))
         x = parts.reshape(*x.shape[: _first_of_last(x.ndim, axes)], -1)
         axes = (*(axis for axis in axes if axis < x.ndim - 1), x.ndim - 1)
-    elif squares:
-        x = x * x
+    elif times is not None:
+        x = x * times
     np.add.reduce(x, axis=axes, dtype=x.dtype, out=result.reshape(kept))
     return result
 

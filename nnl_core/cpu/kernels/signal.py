@@ -10,6 +10,7 @@ import numpy as np
 from nnl_core.graph.operator import Array, Operator
 from nnl_core.operators import signal as family
 
+Transform = Callable[[Array, Array, Any], None]
 BLOCK_BYTES = 1 << 18  # of more at once, NumPy's transforms take twice the time
 
 
@@ -19,10 +20,12 @@ def _complex(x: Array) -> Array:
     return pairs.view(np.result_type(x.dtype, np.complex64)).reshape(-1, x.shape[-2])
 
 
-def _attach(operator: Operator, shape: Callable[..., tuple[int, ...]]) -> Any:
+def _attach(
+    operator: Operator, shape: Callable[..., tuple[int, ...]]
+) -> Callable[[Transform], Transform]:
     """Attach ``transform(x, y, norm)``; ``shape(x, **attributes)`` is that of the result."""
 
-    def attach(transform: Callable[[Array, Array, Any], None]) -> None:
+    def attach(transform: Transform) -> Transform:
         def kernel(x: Array, *, signal_ndim: int, out: Array | None, **attributes: Any) -> Array:
             if signal_ndim != 1 or not x.size:
                 result: Array = operator.reference(x, signal_ndim=signal_ndim, **attributes)
@@ -32,6 +35,7 @@ def _attach(operator: Operator, shape: Callable[..., tuple[int, ...]]) -> Any:
             return y
 
         operator.kernel("numpy", kernel)
+        return transform
 
     return attach
 
