@@ -401,7 +401,8 @@ class Trainer:
     def _is_to_go_on(self) -> bool:
         """Whether there is something left to do."""
         # Without metrics of its last epoch, a run with all its steps is still to be evaluated.
-        is_over = self._is_over and len(self.history) > self.state.epoch
+        is_measured = self.state.batch == 0 or len(self.history) > self.state.epoch
+        is_over = self._is_over and is_measured
         return self.state.epoch < self.epochs and not is_over and self._stop is None
 
     def _run_steps(self, epoch: int) -> None:

@@ -450,3 +450,8 @@ def test_a_run_of_as_many_steps_as_epochs_have_is_the_same(make_model, line):
     by_steps = make_steps(make_model, line, 4).run()
     by_epochs = Trainer(make_model(), line, S.Sgd(lr=0.1), epochs=2, batch_size=5).run()
     assert by_steps.history == by_epochs.history
+
+
+def test_steps_that_end_with_an_epoch_are_not_followed_by_another(make_model, line):
+    trainer = Trainer(make_model(), line, S.Sgd(lr=0.1), epochs=9, steps=4, batch_size=5)
+    assert trainer.run().steps == 4
