@@ -25,7 +25,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace, session: Session) -> int:
     """Print the loss and the metrics."""
+    import numpy as np
+
     from nnl_core.training import Evaluator
+    from nnl_core.training.files import jsonable
     from nnl_core.training.run_folder import read_run
 
     saved = read_run(arguments.run, arguments.overrides)
@@ -33,12 +36,17 @@ def run(arguments: argparse.Namespace, session: Session) -> int:
         model = workbench.model()
         model.load(saved.parameters)
         name = arguments.data or _default(list(workbench.settings.data))
-        metrics = Evaluator(model, workbench.data(name), name=name, session=workbench.session).run()
+        evaluator = Evaluator(model, workbench.data(name), name=name, session=workbench.session)
+        metrics = evaluator.run()
+    tables = {key: table.tolist() for key, table in evaluator.tables.items()}
     if arguments.json:
-        print(json.dumps(metrics))
+        print(json.dumps(jsonable({**metrics, **tables})))
     else:
         for key, value in metrics.items():
             print(f"{name} {key}: {value:.4f}")
+        for key, table in evaluator.tables.items():
+            shown = np.array2string(table, formatter={"float_kind": "{:6.4g}".format})
+            print(f"{name} {key}:\n{shown}")
     return 0
 
 
