@@ -92,11 +92,12 @@ def read_cache(path: Path) -> dict[str, Array]:
     """
     try:
         with path.open("rb") as file:
+            length = file.seek(0, 2)
+            file.seek(0)
             start = file.read(len(MAGIC) + 8)
             if not start.startswith(MAGIC):
                 raise DataError(f"{path} is no cache")
-            header = file.read(int.from_bytes(start[len(MAGIC) :], "little"))
-            length = file.seek(0, 2)
+            header = file.read(min(length, int.from_bytes(start[len(MAGIC) :], "little")))
         described = json.loads(header)
         if length != described["length"]:
             raise DataError(f"{path} has {length} bytes, not {described['length']}; delete it")

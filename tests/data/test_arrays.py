@@ -146,3 +146,8 @@ def test_a_source_is_opened_by_suffix_or_scheme(digits, prefix):
 def test_a_location_that_nothing_opens_is_an_error_that_says_what_is_opened(tmp_path):
     with Session(discover=False) as session, pytest.raises(DataError, match=r"\.npz, \.npy"):
         open_source("digits.xyz", session, folder=tmp_path)
+
+
+def test_what_follows_the_scheme_of_files_is_a_path_from_the_same_folder(digits):
+    with Session(discover=False) as session:
+        assert len(open_source("npz:digits.npz", session, folder=digits.parent)) == 3

@@ -198,7 +198,7 @@ def test_after_an_error_the_next_epoch_has_new_workers(functions):
 
 def test_a_source_that_cannot_be_sent_says_so_and_works_with_threads():
     source = FunctionSource(lambda number: {"x": number}, 4, "local")
-    with pytest.raises(DataError, match="local cannot be sent to another process: .*threads"):
+    with pytest.raises(DataError, match=r"local cannot be sent to another process: .*threads"):
         list(DataIterator(source, 2, workers=1).epoch())
     assert len(list(DataIterator(source, 2, workers=1, worker_kind="thread").epoch())) == 2
 
