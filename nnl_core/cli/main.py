@@ -22,7 +22,8 @@ SessionFactory = Callable[[Sequence[str], Callable[[str], None]], Session]
 def main(arguments: Sequence[str] | None = None, make_session: SessionFactory | None = None) -> int:
     """Run ``nnl`` with these arguments (default: the process's own) and return its exit status.
 
-    0 is success, 1 an error, 2 wrong usage, 130 an interruption. ``make_session`` gets the values
+    0 is success, 1 an error, 2 wrong usage, 130 an interruption (of a training by SIGTERM 143, by
+    SIGHUP 129), 141 a lost reader of the output. ``make_session`` gets the values
     of ``-p`` and a function that reports plugins that fail.
     """
     arguments = sys.argv[1:] if arguments is None else list(arguments)
@@ -110,7 +111,7 @@ def _run(options: argparse.Namespace, make_session: SessionFactory) -> int:
         print(text, end="", file=sys.stdout if options.help else sys.stderr)
         return 0 if options.help else 2
     with contextlib.redirect_stdout(sys.stderr):  # for what plugins say on the way
-        session = make_session(options.plugins, _report)
+        session = make_session(options.plugins, report)
         try:
             record = session.manager.component(CommandSpec, options.command)
         except UnknownComponentError as error:
@@ -142,9 +143,9 @@ def _help(options: argparse.Namespace, make_session: SessionFactory) -> str:
     """Return the text of ``nnl --help``; what is wrong with the project must not keep it away."""
     try:
         with contextlib.redirect_stdout(sys.stderr):
-            commands = make_session(options.plugins, _report).manager.collect(CommandSpec)
+            commands = make_session(options.plugins, report).manager.collect(CommandSpec)
     except NnlError as error:
-        _report(str(error))
+        report(str(error))
         from nnl_core.builtin import COMMANDS as commands
     parser = argparse.ArgumentParser(
         prog="nnl",
@@ -159,5 +160,6 @@ def _help(options: argparse.Namespace, make_session: SessionFactory) -> str:
     return parser.format_help()
 
 
-def _report(message: str) -> None:
+def report(message: str) -> None:
+    """Print a warning, in one line."""
     print(f"nnl: warning: {' '.join(message.split())}", file=sys.stderr)

@@ -3,22 +3,31 @@
 from __future__ import annotations
 
 import argparse
-import signal
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from types import FrameType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
-from nnl_core.cli.project import add_project, open_workbench
+from nnl_core.cli.main import report
+from nnl_core.cli.output import steady_output
+from nnl_core.cli.project import add_project, open_run, open_workbench
+from nnl_core.cli.signals import interruptible
+from nnl_core.errors import ConfigurationError
 from nnl_core.session import Session
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from nnl_core.hooks.selection import Project
     from nnl_core.training import Trainer
     from nnl_core.training.project import Workbench
 
-INTERRUPTED = "interrupted"
+NEWEST = Path()  # as RUN: no run is called like this
+
+
+class Trained(NamedTuple):
+    """What became of a run: the exit status that it asks for, and its final metrics."""
+
+    status: int
+    metrics: dict[str, float]
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -33,37 +42,151 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--name", metavar="NAME", help="what to call the run (default: like the project's folder)"
     )
+    parser.add_argument(
+        "--runs",
+        type=int,
+        metavar="COUNT",
+        help="train so many times, each with the next seed, and summarise",
+    )
+    parser.add_argument(
+        "--resume",
+        type=Path,
+        nargs="?",
+        const=NEWEST,
+        metavar="RUN",
+        help="go on with a run that has not finished (default: the project's newest)",
+    )
+    parser.add_argument(
+        "--checkpoint",
+        type=int,
+        metavar="STEP",
+        help="with --resume: from which checkpoint (default: the newest)",
+    )
 
 
 def run(arguments: argparse.Namespace, session: Session) -> int:
-    """Train, save, and print how good the model is: 130 where Ctrl-C ended the training."""
-    from nnl_core.settings import open_project
+    """Train, save, and print how good the model is.
+
+    128 and the signal's number, such as 130, where Ctrl-C or another signal ended the training.
+    """
+    _check(arguments)
+    with steady_output():
+        if arguments.resume is not None:
+            return _go_on(arguments, session)
+        from nnl_core.settings import open_project
+
+        project = open_project(arguments.project, arguments.overrides)
+        if arguments.runs is not None:
+            from nnl_core.cli.repeat import train_many
+
+            return train_many(arguments, project, session)
+        with open_workbench(project, session) as workbench:
+            trainer = workbench.trainer()
+            folder = folder_for(arguments, project, workbench.settings.train.folder)
+            return train_new(
+                folder, trainer, workbench, project, arguments.name, arguments.overrides
+            ).status
+
+
+def _check(arguments: argparse.Namespace) -> None:
+    if arguments.resume is None and arguments.checkpoint is not None:
+        raise ConfigurationError("--checkpoint goes with --resume")
+    for option in ("out", "name", "runs"):
+        if arguments.resume is not None and getattr(arguments, option) is not None:
+            raise ConfigurationError(f"--resume goes on with a run as it is, without --{option}")
+    if arguments.runs is not None and arguments.runs < 1:
+        raise ConfigurationError(f"--runs {arguments.runs}: say 1 or more")
+
+
+def folder_for(arguments: argparse.Namespace, project: Project, runs: str) -> Path:
+    """Make the folder that results go to."""
     from nnl_core.training import run_folder
 
-    project = open_project(arguments.project, arguments.overrides)
-    with open_workbench(project, session) as workbench:
-        trainer = workbench.trainer()
-        if arguments.out is not None:
-            folder = run_folder.given_folder(arguments.out)
-        else:
-            runs = project.path.parent / workbench.settings.train.folder
-            name = arguments.name or project.path.resolve().parent.name
-            folder = run_folder.new_folder(runs, name)
+    if arguments.out is not None:
+        return run_folder.given_folder(arguments.out)
+    name = arguments.name or project.path.resolve().parent.name
+    return run_folder.new_folder(project.path.parent / runs, name)
+
+
+def train_new(
+    folder: Path,
+    trainer: Trainer,
+    workbench: Workbench,
+    project: Project,
+    name: str | None,
+    overrides: Sequence[str],
+) -> Trained:
+    """Train in a new folder."""
+    from nnl_core.training.run_folder import describe_run
+    from nnl_core.training.run_lock import locked
+
+    with locked(folder):
         trainer.folder = folder
-        run_folder.describe_run(folder, project, workbench.session, arguments.name)
-        with _interruptible(trainer):
-            result = trainer.run()
-        with trainer.averaged():
-            final = {} if result.stopped == INTERRUPTED else _tested(trainer, workbench)
-            tracker = trainer.tracker
-            result = result._replace(best=tracker.summary(), tables=tracker.tables)
-            run_folder.save_result(folder, trainer.model, result, final)
-        if result.stopped is not None:
-            print(f"stopped after {result.steps} steps: {result.stopped}")
-        for name, value in final.items():
-            print(f"{name.replace('/', ' ')}: {value:.4f}")
-        print(f"saved in {folder}")
-    return 130 if result.stopped == INTERRUPTED else 0
+        describe_run(folder, project, workbench.session, name, overrides)
+        return _train(folder, trainer, workbench)
+
+
+def _go_on(arguments: argparse.Namespace, session: Session) -> int:
+    from nnl_core.cli.repeat import GROUP, train_rest
+
+    folder: Path = arguments.resume
+    if folder == NEWEST:
+        from nnl_core.training.runs import newest_run
+
+        folder = newest_run(arguments.project)
+        if (folder.parent / GROUP).is_file():
+            folder = folder.parent
+    if (folder / GROUP).is_file() and arguments.checkpoint is None:
+        return train_rest(folder, arguments.overrides, session)
+    return resume(folder, arguments.overrides, session, arguments.checkpoint).status
+
+
+def resume(
+    folder: Path, overrides: Sequence[str], session: Session, step: int | None = None
+) -> Trained:
+    """Go on with a run from one of its checkpoints, by default the newest."""
+    from nnl_core.training.resume import (
+        check_surroundings,
+        go_on,
+        note_settings,
+        project_to_go_on_with,
+    )
+    from nnl_core.training.run_folder import SavedRun, read_begun_run
+    from nnl_core.training.run_lock import locked
+
+    begun = read_begun_run(folder)
+    with locked(folder):
+        project = project_to_go_on_with(begun, overrides, report)
+        saved = SavedRun(folder, project, folder, begun.project_file.parent)
+        with open_run(saved, session) as workbench:
+            check_surroundings(begun, workbench.session, report)
+            trainer = workbench.trainer()
+            trainer.folder = folder
+            go_on(trainer, begun, step, report)
+            note_settings(begun, project, overrides)
+            state = trainer.state
+            print(f"going on with {folder} after {state.step} steps")
+            return _train(folder, trainer, workbench)
+
+
+def _train(folder: Path, trainer: Trainer, workbench: Workbench) -> Trained:
+    """Train and write down what came of it."""
+    from nnl_core.training import run_folder
+
+    with interruptible(trainer) as interruption:
+        result = trainer.run()
+    status = interruption.status if result.stopped is not None else 0
+    with trainer.averaged():
+        final = {} if status else _tested(trainer, workbench)
+        tracker = trainer.tracker
+        result = result._replace(best=tracker.summary(), tables=tracker.tables)
+        run_folder.save_result(folder, trainer.model, result, final)
+    if result.stopped is not None:
+        print(f"stopped after {result.steps} steps: {result.stopped}")
+    for name, value in final.items():
+        print(f"{name.replace('/', ' ')}: {value:.4f}")
+    print(f"saved in {folder}")
+    return Trained(status, {**result.metrics, **final})
 
 
 def _tested(trainer: Trainer, workbench: Workbench) -> dict[str, float]:
@@ -82,22 +205,3 @@ def _tested(trainer: Trainer, workbench: Workbench) -> dict[str, float]:
         state = trainer.state
         trainer.tracker.record(metrics, tables, epoch=state.epoch, step=state.step)
     return metrics
-
-
-@contextmanager
-def _interruptible(trainer: Trainer) -> Iterator[None]:
-    """Let Ctrl-C end the training after the step that is being made, and a second one at once."""
-
-    def stop(number: int, frame: FrameType | None) -> None:
-        if trainer.stop_reason is not None:
-            raise KeyboardInterrupt
-        trainer.request_stop(INTERRUPTED)
-
-    if threading.current_thread() is not threading.main_thread():  # which alone gets signals
-        yield
-        return
-    before = signal.signal(signal.SIGINT, stop)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, before)

@@ -6,6 +6,7 @@
     source/                  the project's modules as they were
     parameters.safetensors   (or .npz) the parameters
     result.json              the last file to appear: metrics, and why the run ended
+    checkpoints/             from which the run can go on
     metrics.jsonl, learning_curve.png, ...   what plugins write
 """
 
@@ -83,10 +84,17 @@ def given_folder(folder: Path) -> Path:
     return folder
 
 
-def describe_run(folder: Path, project: Project, session: Session, name: str | None = None) -> None:
+def describe_run(
+    folder: Path,
+    project: Project,
+    session: Session,
+    name: str | None = None,
+    overrides: Sequence[str] = (),
+) -> None:
     """Write what is known before training: ``run.json`` and ``source/``.
 
-    A run is called like its project's folder, unless it has a ``name``.
+    A run is called like its project's folder, unless it has a ``name``. ``overrides`` are in the
+    project's settings already; a run that goes on must know which ones are not in its file.
     """
     home = project.path.parent.resolve()
     sources = {*modules_in(home).values(), home / "nnlfile.py"}
@@ -102,6 +110,7 @@ def describe_run(folder: Path, project: Project, session: Session, name: str | N
         "project": str(project.path),
         "project_from_here": os.path.relpath(project.path, folder.resolve()),
         "settings": project.table,
+        "overrides": list(overrides),
         "backend": current_backend().name,
         "plugins": {entry.name: entry.version for entry in active},
         "versions": {
@@ -167,17 +176,29 @@ class SavedRun(NamedTuple):
         return self.folder / "source"
 
 
-def read_run(folder: Path, overrides: Sequence[str] = ()) -> SavedRun:
-    """Read a run's folder.
+class BegunRun(NamedTuple):
+    """A run as ``run.json`` describes it, finished or not.
 
-    Its project may have been moved, together with the run or not; only the data is looked for
-    there. Raises DataError where the folder holds no finished run.
+    ``project_file`` is where its project is now, or else was.
     """
+
+    folder: Path
+    description: dict[str, Any]
+    project_file: Path
+
+    def as_project(self, table: Mapping[str, object]) -> Project:
+        """Return the run's own copy of its project, with these settings."""
+        # Beside the copied sources, so that nnlfile.py is found as well.
+        return Project(self.folder.resolve() / "source" / self.project_file.name, table)
+
+
+def read_begun_run(folder: Path) -> BegunRun:
+    """Read ``run.json``; DataError where that cannot be."""
     path = folder / "run.json"
     try:
         description: dict[str, Any] = json.loads(path.read_text("utf-8"))
         known = description["format"]
-        table = override(description["settings"], overrides)
+        override(description["settings"], ())
         moved_along = (folder / description["project_from_here"]).resolve()
         original = Path(description["project"])
     except FileNotFoundError:
@@ -186,10 +207,18 @@ def read_run(folder: Path, overrides: Sequence[str] = ()) -> SavedRun:
         raise DataError(f"cannot read {path}: {error}") from error
     if known != FORMAT:
         raise DataError(f"{path} has format {known}; this nnl-core reads {FORMAT}")
+    return BegunRun(folder, description, moved_along if moved_along.is_file() else original)
+
+
+def read_run(folder: Path, overrides: Sequence[str] = ()) -> SavedRun:
+    """Read a run's folder.
+
+    Its project may have been moved, together with the run or not; only the data is looked for
+    there. Raises DataError where the folder holds no finished run.
+    """
+    begun = read_begun_run(folder)
+    project = begun.as_project(override(begun.description["settings"], overrides))
     for name in PARAMETER_FILES:
         if (folder / name).is_file():
-            home = moved_along if moved_along.is_file() else original
-            # Beside the copied sources, so that nnlfile.py is found as well.
-            project = Project(folder.resolve() / "source" / original.name, table)
-            return SavedRun(folder, project, folder / name, home.parent)
+            return SavedRun(folder, project, folder / name, begun.project_file.parent)
     raise DataError(f"{folder} has no parameters: the run has not finished, or failed")

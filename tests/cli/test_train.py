@@ -27,6 +27,8 @@ def test_training_prints_the_test_metrics_and_leaves_a_run(project, capsys):
     run = run_of(project)
     names = {path.name for path in run.iterdir()}
     assert names == {
+        ".lock",
+        "checkpoints",
         "run.json",
         "source",
         "parameters.safetensors",
