@@ -18,6 +18,7 @@ from nnl_core.hooks import (
     MetricSpec,
     OperatorSet,
     Plugin,
+    ReportSectionSpec,
     ScheduleSpec,
     SolverSpec,
     hookimpl,
@@ -29,7 +30,6 @@ if TYPE_CHECKING:
 
 # Plugins that come with the core: active where they are named, as those that are installed.
 PLUGINS = (  # name, target, summary
-    (
     (
         "csv_log",
         "nnl_core.training.plugins.csv_log:CsvLogPlugin",
@@ -45,36 +45,37 @@ PLUGINS = (  # name, target, summary
         "nnl_core.training.plugins.gradient_watch:GradientWatchPlugin",
         "norms of gradients, reported as metrics",
     ),
+    (
         "learning_curve",
         "nnl_core.training.plugins.learning_curve:LearningCurvePlugin",
         "a picture of the epochs' metrics",
     ),
     (
-    (
         "learning_rate_finder",
         "nnl_core.training.plugins.learning_rate_finder:LearningRateFinderPlugin",
         "a sweep of the learning rate in place of a training",
     ),
+    (
         "metrics_log",
         "nnl_core.training.plugins.metrics_log:MetricsLogPlugin",
         "every reported number as a line of JSON",
     ),
     (
-    (
         "nan_watch",
         "nnl_core.training.plugins.nan_watch:NanWatchPlugin",
         "where the first NaN or infinity arose",
     ),
+    (
         "progress",
         "nnl_core.training.plugins.progress:ProgressPlugin",
         "a bar with loss, metrics, speed and time left",
     ),
-)
     (
         "tensorboard",
         "nnl_core.training.plugins.tensorboard:TensorboardPlugin",
         "every reported number for TensorBoard",
     ),
+)
 
 OPERATORS = (OperatorSet("nnl", "nnl_core.functions", "the operators of the core"),)
 
@@ -93,6 +94,9 @@ COMMANDS = (
     CommandSpec("train", "nnl_core.cli.train", "train the model of a project file", tolerant=True),
     CommandSpec("eval", "nnl_core.cli.evaluate", "evaluate a trained model", tolerant=True),
     CommandSpec("infer", "nnl_core.cli.infer", "run a trained model on data", tolerant=True),
+    CommandSpec("runs", "nnl_core.cli.runs", "list runs and compare them", tolerant=True),
+    CommandSpec("report", "nnl_core.cli.report", "write a page about a run", tolerant=True),
+    CommandSpec("plot", "nnl_core.cli.plot", "draw the curves of runs", tolerant=True),
     CommandSpec("info", "nnl_core.cli.info", "show versions and backends", tolerant=True),
     CommandSpec(
         "profile", "nnl_core.cli.profile", "time the steps and nodes of a model", tolerant=True
@@ -247,6 +251,25 @@ FILE_FORMATS = (
 )
 
 
+_SECTIONS = "nnl_core.report.sections"
+REPORT_SECTIONS = (
+    ReportSectionSpec("summary", f"{_SECTIONS}.run:summary", "how the run ended, and its metrics"),
+    ReportSectionSpec(
+        "learning_curves", f"{_SECTIONS}.run:learning_curves", "all metrics over the epochs"
+    ),
+    ReportSectionSpec(
+        "confusion_matrix", f"{_SECTIONS}.samples:confusion_matrix", "which classes are mistaken"
+    ),
+    ReportSectionSpec(
+        "worst_samples", f"{_SECTIONS}.samples:worst_samples", "samples with the largest losses"
+    ),
+    ReportSectionSpec("layers", f"{_SECTIONS}.model:layers", "what each node costs"),
+    ReportSectionSpec("parameters", f"{_SECTIONS}.model:parameters", "shapes and values"),
+    ReportSectionSpec("settings", f"{_SECTIONS}.run:settings", "the project file as it was"),
+    ReportSectionSpec("environment", f"{_SECTIONS}.run:environment", "versions and machine"),
+)
+
+
 class CorePlugin(Plugin):
     """The core's components, and its answers where no other plugin has one."""
 
@@ -287,6 +310,10 @@ class CorePlugin(Plugin):
     def nnl_data_sources(self) -> Iterable[DataSourceSpec]:
         """Contribute the core's data sources."""
         return DATA_SOURCES
+
+    def nnl_report_sections(self) -> Iterable[ReportSectionSpec]:
+        """Contribute the core's sections of a report."""
+        return REPORT_SECTIONS
 
     def nnl_file_formats(self) -> Iterable[FileFormatSpec]:
         """Contribute the core's file formats."""

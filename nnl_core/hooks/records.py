@@ -181,6 +181,18 @@ class PassSpec(NamedTuple):
     stage: Literal["canonicalize", "fuse", "lower"] = "canonicalize"
 
 
+class ReportSectionSpec(NamedTuple):
+    """A part of the page that ``nnl report`` writes about a run.
+
+    ``target`` is called with the `nnl_core.report.ReportedRun` and gives a
+    `nnl_core.report.ReportSection`, or ``None`` where it has nothing to say of this run.
+    """
+
+    name: str
+    target: str
+    summary: str
+
+
 class SettingsSpec(NamedTuple):
     """The pydantic model of a plugin's table in the project file.
 

@@ -233,6 +233,14 @@ class Plugin:
         """
         return ()
 
+    @provider("report section", records.ReportSectionSpec)
+    def nnl_report_sections(self) -> Iterable[records.ReportSectionSpec]:
+        """Contribute parts of the page that ``nnl report`` writes about a run.
+
+        Once a plugin (A). The sections of active plugins are shown, after the core's.
+        """
+        return ()
+
     @provider("settings", records.SettingsSpec)
     def nnl_settings(self) -> Iterable[records.SettingsSpec]:
         """Contribute the models of the plugin's own tables in the project file.

@@ -86,6 +86,11 @@ class Model:
         with parameter_scope("", self.scope):
             return get_parameters(grad_only=False)
 
+    @property
+    def loss(self) -> Comparison | None:
+        """What compares output and target, sample by sample; ``None``: an output is the loss."""
+        return self._loss
+
     def load(self, path: str | Path) -> None:
         """Load the parameters from a file."""
         with parameter_scope("", self.scope):

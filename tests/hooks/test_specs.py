@@ -24,7 +24,7 @@ PROVIDERS = [name for name in HOOKS if info_of(HOOKS[name]).role == "provider"]
 PROVIDED = """
 nnl_operators nnl_kernels nnl_backends nnl_layers nnl_initializers nnl_solvers nnl_schedules
 nnl_metrics nnl_data_sources nnl_file_formats nnl_commands nnl_explainers nnl_search_strategies
-nnl_communicators nnl_graph_passes nnl_settings nnl_hookspecs
+nnl_communicators nnl_graph_passes nnl_report_sections nnl_settings nnl_hookspecs
 """.split()
 
 

@@ -1,0 +1,165 @@
+"""Pictures of what runs measured, epoch by epoch: one run, several, or their means."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from copy import deepcopy
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from nnl_core.errors import DataError
+from nnl_core.hooks.loading import did_you_mean
+from nnl_core.report.parts import FOREGROUND, inked
+from nnl_core.training.runs import RunSummary
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+# Told apart on white and on black, and by those who do not see red or green.
+COLOURS = ("#3f7fe8", "#e07b28", "#2f9e78", "#b765c9", "#c79a1e", "#4aa3c7", "#d05a6e", "#7d8793")
+STYLES = ("-", "--", ":", "-.")
+PER_ROW = 3
+
+
+class Line(NamedTuple):
+    """A metric by epoch; ``spread`` is the deviation around it, where it is a mean of runs."""
+
+    label: str
+    part: str
+    epochs: npt.NDArray[np.int64]
+    values: npt.NDArray[np.float64]
+    spread: npt.NDArray[np.float64] | None = None
+
+
+class Group(NamedTuple):
+    """Runs that are drawn as one, under a label."""
+
+    label: str
+    runs: Sequence[RunSummary]
+
+
+def each_alone(runs: Iterable[RunSummary]) -> list[Group]:
+    """Return a group for each run, called like the run, or its folder where that says too little.
+
+    Runs without any epoch are left out.
+    """
+    drawn = [run for run in runs if run.history]
+    names = [run.name for run in drawn]
+    return [
+        Group(run.name if names.count(run.name) == 1 else run.folder.name, [run]) for run in drawn
+    ]
+
+
+def repeated(runs: Iterable[RunSummary]) -> list[Group]:
+    """Return a group for all runs whose settings differ in the seed alone."""
+    found: dict[str, list[RunSummary]] = {}
+    for run in runs:
+        if run.history:
+            settings = deepcopy(dict(run.settings))
+            if isinstance(settings.get("train"), dict):
+                settings["train"].pop("seed", None)
+            found.setdefault(json.dumps(settings, sort_keys=True, default=str), []).append(run)
+    names = [same[0].name for same in found.values()]
+    return [
+        Group(
+            f"{name if names.count(name) == 1 else same[0].folder.name} ({len(same)} runs)",
+            same,
+        )
+        for name, same in zip(names, found.values(), strict=True)
+    ]
+
+
+def panels_of(
+    groups: Sequence[Group], metrics: Sequence[str] | None = None
+) -> dict[str, list[Line]]:
+    """Return the lines to draw, by what is measured: ``train/loss`` and ``test/loss`` are one.
+
+    ``metrics`` are names such as ``test/accuracy``, or ``loss`` for those of all data. Raises
+    DataError where no run has one of them.
+    """
+    measured = dict.fromkeys(
+        name for group in groups for run in group.runs for epoch in run.history for name in epoch
+    )
+    if not measured:
+        raise DataError("there is nothing to draw: no epoch of these runs is over")
+    for name in metrics or ():
+        if not any(_is_wanted(known, [name]) for known in measured):
+            hint = did_you_mean(name, measured) or f"; they have {', '.join(measured)}"
+            raise DataError(f"these runs have no metric {name!r}{hint}")
+    panels: dict[str, list[Line]] = {}
+    for name in measured:
+        if metrics is None or _is_wanted(name, metrics):
+            part, _, kind = name.rpartition("/")
+            lines = panels.setdefault(kind, [])
+            lines += [line for group in groups if (line := _line(group, name, part)) is not None]
+    return panels
+
+
+def _is_wanted(name: str, metrics: Sequence[str]) -> bool:
+    return name in metrics or name.rpartition("/")[2] in metrics
+
+
+def _line(group: Group, name: str, part: str) -> Line | None:
+    """Return a metric's mean over those epochs that all runs of a group have it of."""
+    series = [
+        {epoch: metrics[name] for epoch, metrics in enumerate(run.history, 1) if name in metrics}
+        for run in group.runs
+    ]
+    common = sorted(set.intersection(*(set(values) for values in series)))
+    if not common:
+        return None
+    values = np.array([[found[epoch] for epoch in common] for found in series])
+    spread = values.std(axis=0, ddof=1) if len(values) > 1 else None
+    return Line(group.label, part, np.array(common), values.mean(axis=0), spread)
+
+
+def draw_curves(
+    groups: Sequence[Group], metrics: Sequence[str] | None = None, *, foreground: str = FOREGROUND
+) -> Figure:
+    """Return a figure with a panel for each kind of number.
+
+    Of one group, data sets have colours; of several, groups do, and data sets have line styles. A
+    band is one deviation wide on both sides of a mean.
+    """
+    # The object interface: pyplot would keep state of the whole process, and may open a window.
+    from matplotlib.figure import Figure
+
+    panels = panels_of(groups, metrics)
+    columns = min(PER_ROW, len(panels))
+    rows = -(-len(panels) // columns)
+    with inked(foreground):
+        figure = Figure(figsize=(max(4.6 * columns, 5.2), 3.4 * rows), layout="constrained")
+        for place, (kind, lines) in enumerate(panels.items(), 1):
+            _draw_panel(figure.add_subplot(rows, columns, place), kind, lines, len(groups) > 1)
+    return figure
+
+
+def _draw_panel(axes: Axes, kind: str, lines: Sequence[Line], by_group: bool) -> None:
+    from matplotlib.ticker import MaxNLocator
+
+    labels = list(dict.fromkeys(line.label for line in lines))
+    parts = list(dict.fromkeys(line.part for line in lines))
+    for line in lines:
+        number = labels.index(line.label) if by_group else parts.index(line.part)
+        colour = COLOURS[number % len(COLOURS)]
+        style = STYLES[(parts.index(line.part) if by_group else 0) % len(STYLES)]
+        label = f"{line.label} {line.part}".strip() if by_group else line.part or line.label
+        marker = "o" if len(line.epochs) <= 40 else ""
+        axes.plot(
+            line.epochs, line.values, style, color=colour, label=label, marker=marker, markersize=3
+        )
+        if line.spread is not None:
+            low, high = line.values - line.spread, line.values + line.spread
+            axes.fill_between(line.epochs, low, high, color=colour, alpha=0.2, linewidth=0)
+    if not by_group and lines[0].spread is not None:
+        axes.set_title(lines[0].label, size="medium")
+    axes.set_xlabel("epoch")
+    axes.set_ylabel(kind)
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+    axes.grid(alpha=0.25)
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.legend(frameon=False)

@@ -1,0 +1,1 @@
+"""The sections that the core itself puts into a report."""
