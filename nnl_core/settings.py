@@ -14,6 +14,7 @@ from pydantic import (
     BaseModel,
     ConfigDict,
     Field,
+    GetJsonSchemaHandler,
     NonNegativeInt,
     PositiveFloat,
     PositiveInt,
@@ -21,6 +22,7 @@ from pydantic import (
     field_validator,
     model_validator,
 )
+from pydantic_core import CoreSchema
 
 from nnl_core.errors import ConfigurationError
 from nnl_core.hooks.loading import did_you_mean
@@ -35,46 +37,58 @@ class Table(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
-class LayerSettings(Table):
+class OpenTable(Table):
+    """A table whose further keys are arguments of what it names."""
+
+    model_config = ConfigDict(extra="allow", frozen=True)
+
+    @property
+    def arguments(self) -> dict[str, object]:
+        """The further keys."""
+        return dict(self.model_extra or {})
+
+
+class ShortTable(Table):
+    """A table that may be written as a plain string, which is the value of its first key."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _first_alone(cls, value: object) -> object:
+        return {next(iter(cls.model_fields)): value} if isinstance(value, str) else value
+
+    @classmethod
+    def __get_pydantic_json_schema__(
+        cls, core: CoreSchema, handler: GetJsonSchemaHandler
+    ) -> dict[str, Any]:
+        made = handler(core)
+        table = handler.resolve_ref_schema(made)
+        whole = dict(table)
+        table.clear()
+        table["anyOf"] = [{"type": "string"}, whole]
+        return made
+
+
+class LayerSettings(ShortTable, OpenTable):
     """An entry of ``model.layers``; further keys are the layer's arguments.
 
     ``layer`` is that of a plugin, a parametric function (``PF``) or a function (``F``); ``name``
     is the scope of its parameters. A plain string is the layer's name.
     """
 
-    model_config = ConfigDict(extra="allow", frozen=True)
-
     layer: str
     name: str | None = None
 
-    @model_validator(mode="before")
-    @classmethod
-    def _layer_alone(cls, value: object) -> object:
-        return {"layer": value} if isinstance(value, str) else value
 
-    @property
-    def arguments(self) -> dict[str, object]:
-        """What is passed to the layer."""
-        return dict(self.model_extra or {})
-
-
-class MetricSettings(Table):
+class MetricSettings(ShortTable, OpenTable):
     """An entry of ``model.metrics``; further keys are the metric's arguments.
 
     ``name`` is that of a metric or an output, or ``"module:attribute"``; ``as`` is what it is
     reported under. A plain string is the name.
     """
 
-    model_config = ConfigDict(extra="allow", frozen=True)
-
     name: str
     label: str | None = Field(None, alias="as")
     higher_is_better: bool | None = None
-
-    @model_validator(mode="before")
-    @classmethod
-    def _name_alone(cls, value: object) -> object:
-        return {"name": value} if isinstance(value, str) else value
 
 
 class ModelSettings(Table):
@@ -103,7 +117,7 @@ class ModelSettings(Table):
         return self
 
 
-class FieldSettings(Table):
+class FieldSettings(ShortTable):
     """``fields.x``: an array of the source and how it is prepared, once, before training.
 
     Each element becomes ``(element - subtract) / divide``; ``shape`` is that of one sample. A plain
@@ -118,11 +132,6 @@ class FieldSettings(Table):
         Literal["bfloat16", "float16", "float32", "float64", "uint8", "int32", "int64"] | None
     ) = None
 
-    @model_validator(mode="before")
-    @classmethod
-    def _name_alone(cls, value: object) -> object:
-        return {"array": value} if isinstance(value, str) else value
-
     @model_validator(mode="after")
     def _not_by_zero(self) -> FieldSettings:
         if self.divide == 0:
@@ -134,22 +143,23 @@ class DataSettings(Table):
     """``[data.NAME]``: a data set; without ``fields``, all arrays of the source by their names.
 
     ``transforms`` change the fields' samples, in order: names, ``"module:attribute"``, or tables of
-    such a ``name`` and arguments.
+    such a ``name`` and arguments. ``cache`` is a folder where the source's samples are kept, made
+    ready, for the next run; a source that cannot tell whether it changed needs ``cache_key``.
     """
 
     source: str
+    cache: str | None = None
+    cache_key: str | None = None
     fields: dict[str, FieldSettings] = {}
     transforms: tuple[str | dict[str, object], ...] = ()
 
 
-class ScheduleSettings(Table):
+class ScheduleSettings(OpenTable):
     """``[solver.schedule]``: the learning rate by ``name``; further keys are its arguments.
 
     ``max_iter`` is the number of steps of the run unless it is given. The first ``warmup`` steps
     rise to the solver's rate.
     """
-
-    model_config = ConfigDict(extra="allow", frozen=True)
 
     name: str
     warmup: NonNegativeInt = 0
@@ -172,13 +182,11 @@ class LossScaleSettings(Table):
     interval: PositiveInt = 2000
 
 
-class SolverSettings(Table):
+class SolverSettings(OpenTable):
     """``[solver]``: the update rule by ``name``; further keys are its arguments.
 
     ``average`` is the decay of the parameters' moving averages, which are then evaluated and saved.
     """
-
-    model_config = ConfigDict(extra="allow", frozen=True)
 
     name: str = "Adam"
     weight_decay: Annotated[Finite, Field(ge=0)] = 0.0
@@ -190,20 +198,16 @@ class SolverSettings(Table):
     loss_scale: LossScaleSettings | None = None
     schedule: ScheduleSettings | None = None
 
-    @property
-    def arguments(self) -> dict[str, object]:
-        """What is passed to the solver."""
-        return dict(self.model_extra or {})
-
 
 class TrainSettings(Table):
     """``[train]``: how long, in which portions, and where results go.
 
-    ``epochs``, or a number of ``steps``, says how long.
-    ``accumulate`` is the number of parts that each batch is computed in, to save memory.
-    ``evaluate`` names the data sets that are evaluated after each epoch (default: ``validation``,
-    where there is one), or after each ``evaluate_every`` epochs, and also after each
-    ``evaluate_every_steps`` steps. ``folder`` holds a numbered folder for each run.
+    ``epochs``, or a number of ``steps``, says how long. ``accumulate`` is the number of parts that
+    each batch is computed in, to save memory. ``workers`` take batches in the background,
+    ``prefetch`` of them ahead, as processes or threads (``worker_kind``). ``evaluate`` names the
+    data sets that are evaluated after each epoch (default: ``validation``, where there is one), or
+    after each ``evaluate_every`` epochs, and also after each ``evaluate_every_steps`` steps.
+    ``folder`` holds a folder for each run.
     """
 
     epochs: PositiveInt = 10
@@ -212,6 +216,9 @@ class TrainSettings(Table):
     accumulate: PositiveInt = 1
     seed: NonNegativeInt = 0
     last_batch: Literal["keep", "drop"] = "keep"
+    workers: NonNegativeInt = 0
+    worker_kind: Literal["process", "thread"] = "process"
+    prefetch: PositiveInt | None = None
     evaluate: tuple[str, ...] | None = None
     evaluate_every: PositiveInt = 1
     evaluate_every_steps: PositiveInt | None = None
@@ -245,25 +252,13 @@ class CheckpointSettings(Table):
     mode: Literal["min", "max"] | None = None
 
 
-class CallbackSettings(Table):
+class CallbackSettings(ShortTable, OpenTable):
     """An entry of ``callbacks``: a class with ``nnl_on_...`` methods; further keys are arguments.
 
     ``callback`` is ``"module:Class"``. A plain string is that.
     """
 
-    model_config = ConfigDict(extra="allow", frozen=True)
-
     callback: str
-
-    @model_validator(mode="before")
-    @classmethod
-    def _callback_alone(cls, value: object) -> object:
-        return {"callback": value} if isinstance(value, str) else value
-
-    @property
-    def arguments(self) -> dict[str, object]:
-        """What the class is called with."""
-        return dict(self.model_extra or {})
 
 
 class ProjectSettings(Table):

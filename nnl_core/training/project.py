@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, cast
 
 from nnl_core.data import (
     ArraySource,
+    CachedSource,
     DataIterator,
     DataSource,
     Field,
@@ -29,8 +30,8 @@ from nnl_core.hooks.records import Record
 from nnl_core.hooks.selection import PROJECT_FILE
 from nnl_core.schedules import LinearWarmupScheduler
 from nnl_core.solvers import DynamicLossScale, ParameterGroup
-from nnl_core.training.layers import LayeredModel
 from nnl_core.training.checkpoint_policy import CheckpointPolicy
+from nnl_core.training.layers import LayeredModel
 from nnl_core.training.metrics import LOSSES, Comparison
 from nnl_core.training.model import Model, ModelFunction
 from nnl_core.training.trainer import Trainer
@@ -146,21 +147,27 @@ class Workbench:
         if name not in known:
             hint = did_you_mean(name, known) or f"; it has {', '.join(known) or 'none'}"
             raise ConfigurationError(f"{self.where}: there is no [data.{name}]{hint}")
-        fields = fields_of(known[name].fields)
-        with self._at(f"data.{name}.source", known[name].source):
+        settings = known[name]
+        fields = fields_of(settings.fields)
+        with self._at(f"data.{name}.source", settings.source):
             source = open_source(
-                known[name].source,
+                settings.source,
                 self.session,
                 folder=self._data_folder,
                 wanted=sorted({field.array for field in fields.values()}) or None,
             )
+        if settings.cache is not None:
+            with self._at(f"data.{name}.cache", settings.cache):
+                source = CachedSource(
+                    source, self._data_folder / settings.cache, key=settings.cache_key
+                )
         prepared = select_fields(
             source,
             fields or {key: Field(key) for key in source.fields},
             f"{self.where}: data.{name}",
         )
         transforms = make_transforms(
-            known[name].transforms,
+            settings.transforms,
             f"{self.where}: data.{name}.transforms",
             lambda target, wanted_by: import_from(self.folder, target, wanted_by),
         )
@@ -252,6 +259,9 @@ class Workbench:
             batch_size=settings.batch_size,
             seed=settings.seed,
             last_batch=settings.last_batch,
+            workers=settings.workers,
+            worker_kind=settings.worker_kind,
+            prefetch=settings.prefetch,
             accumulate=settings.accumulate,
             evaluate=evaluate,
             evaluate_every=settings.evaluate_every,

@@ -16,6 +16,7 @@ import numpy as np
 
 from nnl_core import __version__, random
 from nnl_core.data import Batch, DataIterator, DataSource
+from nnl_core.data.iterator import WorkerKind
 from nnl_core.errors import ModelError, NotFiniteError, TrainingError
 from nnl_core.graph.backend import current_backend
 from nnl_core.graph.dtypes import is_floating
@@ -82,6 +83,8 @@ class Trainer:
         of initial values, the order of the samples, and random functions
     last_batch
         whether a last batch that is shorter than the rest is used (one more program is compiled)
+    workers, worker_kind, prefetch
+        who takes batches in the background, as of `DataIterator`
     evaluate
         data sources to evaluate after each epoch, by the name of their metrics
     evaluate_every, evaluate_every_steps
@@ -117,6 +120,9 @@ class Trainer:
         batch_size: int = 64,
         seed: int = 0,
         last_batch: Literal["keep", "drop"] = "keep",
+        workers: int = 0,
+        worker_kind: WorkerKind = "process",
+        prefetch: int | None = None,
         evaluate: Mapping[str, DataSource] | None = None,
         evaluate_every: int = 1,
         evaluate_every_steps: int | None = None,
@@ -141,7 +147,15 @@ class Trainer:
         self.checkpoints = checkpoints
         self.session = session or current_session()
         self.state = TrainState()
-        self.iterator = DataIterator(data, batch_size, seed=seed, last_batch=last_batch)
+        self.iterator = DataIterator(
+            data,
+            batch_size,
+            seed=seed,
+            last_batch=last_batch,
+            workers=workers,
+            worker_kind=worker_kind,
+            prefetch=prefetch,
+        )
         self.evaluators = [
             Evaluator(model, source, name=name, session=self.session)
             for name, source in (evaluate or {}).items()
@@ -327,6 +341,7 @@ class Trainer:
         Whatever is raised on the way, plugins hear of it before it goes on.
         """
         with ExitStack() as listening:
+            listening.callback(self.iterator.close)
             if self.checkpoints is not None:
                 writer = CheckpointWriter(self.checkpoints, self)
                 listening.enter_context(self.session.listen(writer))
