@@ -15,7 +15,7 @@ from nnl_core.graph.spec import Spec
 from nnl_core.graph.variable import Variable
 from nnl_core.hooks import EvaluationEnd, EvaluationStart
 from nnl_core.session import Session, current_session
-from nnl_core.training.metrics import Table, values_of
+from nnl_core.training.metrics import Metric, Table, values_of
 from nnl_core.training.model import Model, Network
 
 
@@ -88,6 +88,11 @@ class Evaluator:
 
     def run_loop(self) -> dict[str, float]:
         """Evaluate in this process: fill `tables`, and return the numbers by name."""
+        numbers, self.tables = values_of(self.measure())
+        return numbers
+
+    def measure(self) -> dict[str, Metric]:
+        """Return the metrics, fed with all samples: those of several processes can be merged."""
         metrics = None
         for batch in self.iterator.epoch():
             network = self._networks.fed(batch)
@@ -100,8 +105,7 @@ class Evaluator:
             forward_all(list(network.measured.values()), clear_buffer=True)
             for name, variable in network.measured.items():
                 metrics[name].add(variable.d, len(batch))
-        numbers, self.tables = values_of(metrics or {})
-        return numbers
+        return metrics or {}
 
 
 class Predictor:

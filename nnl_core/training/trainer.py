@@ -43,7 +43,7 @@ from nnl_core.solvers.step import CompiledStep, compile_step
 from nnl_core.training.checkpoint import Checkpoint
 from nnl_core.training.checkpoint_policy import CheckpointPolicy, CheckpointWriter
 from nnl_core.training.evaluator import Evaluator, feed
-from nnl_core.training.metrics import Table, values_of
+from nnl_core.training.metrics import QUICK, Table, values_of
 from nnl_core.training.model import Model, Network
 from nnl_core.training.state import TrainResult, TrainState
 from nnl_core.training.tracking import MetricHistory
@@ -215,8 +215,9 @@ class Trainer:
         return [(part, self._step(len(part))[0]) for part in _parts(batch, self.accumulate)]
 
     def running_metrics(self) -> dict[str, float]:
-        """Return the loss and the metrics that are numbers, of the epoch so far."""
-        return values_of(self._metrics)[0]
+        """Return loss and metrics of the epoch so far: numbers that are found in no time."""
+        quick = {name: m for name, m in self._metrics.items() if m.state.size <= QUICK}
+        return values_of(quick)[0]
 
     def report(self, name: str, value: float) -> None:
         """Tell all who listen of a number that is worth keeping, after the steps made so far."""

@@ -54,18 +54,33 @@ class Largest(Metric):
         return F.max(output)
 
     def reset(self):
-        self.largest = -np.inf
+        self.state = np.array(-np.inf)
 
     def add(self, measured, count):
-        self.largest = max(self.largest, float(measured))
+        self.state = np.maximum(self.state, measured)
 
     def value(self):
-        return self.largest
+        return float(self.state)
 
 
 def test_a_metric_may_be_more_than_a_mean(session):
     model = Model(double, metrics={"largest": Largest}, session=session)
     assert Evaluator(model, DATA, batch_size=2, session=session).run() == {"largest": 12.0}
+
+
+@pytest.mark.parametrize("cut", [1, 4, 6])
+def test_evaluations_of_two_processes_can_be_merged(session, cut):
+    metrics = ["absolute_error", "snr"]
+    model = Model(double, loss="squared_error", metrics=metrics, session=session)
+    arrays = DATA.arrays | {"y": 3 * DATA.arrays["x"] + 1}
+    parts = [
+        Evaluator(model, ArraySource({k: v[rows] for k, v in arrays.items()}), session=session)
+        for rows in (slice(None), slice(cut), slice(cut, None))
+    ]
+    whole, first, second = (part.measure() for part in parts)
+    for name, metric in first.items():
+        metric.merge(second[name])
+        assert metric.value() == pytest.approx(whole[name].value())
 
 
 class Fixed(Plugin):

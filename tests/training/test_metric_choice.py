@@ -177,6 +177,16 @@ def test_directions_come_from_the_project_the_record_or_the_class(session):
     }
 
 
+class Stateless(Metric):
+    def reset(self):
+        self.largest = 0.0
+
+
+def test_a_metric_keeps_what_it_knows_in_its_state(session):
+    with pytest.raises(ModelError, match="metric 'mine': Stateless has no state; reset must set"):
+        evaluated(session, {"mine": Stateless})
+
+
 # -------------------------------------------------------------------- evaluating
 
 
@@ -284,6 +294,25 @@ def test_a_schedule_may_watch_what_is_not_measured_after_each_epoch(session):
     schedule = PlateauScheduler(0.1, metric="tset/loss")
     with pytest.raises(TrainingError, match="the schedule watches the metric 'tset/loss'"):
         trainer_of(session, schedule=schedule, evaluate_every=2).run()
+
+
+def test_while_an_epoch_runs_no_metric_is_computed_that_takes_time(session):
+    seen = []
+
+    class Listener:
+        def nnl_on_step_end(self, event):
+            seen.append(set(event.trainer.running_metrics()))
+
+    rows = 6000
+    data = ArraySource({"x": np.tile(SCORES, (rows, 1)), "y": np.tile([0, 0, 1, 2], rows)})
+    model = Model(
+        classifier, loss="softmax_cross_entropy", metrics=["roc_auc", "f1"], session=session
+    )
+    trainer = Trainer(model, data, S.Sgd(lr=0.1), epochs=1, batch_size=rows, session=session)
+    with session.listen(Listener()):
+        metrics = trainer.run().metrics
+    assert seen[-1] == {"loss", "f1"}
+    assert 0 <= metrics["train/roc_auc"] <= 1
 
 
 def test_a_metric_of_one_s_own_is_part_of_a_run(session):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from nnl_core.training.metrics.base import Comparison, CountedMean, Metric, Sums, Table, counted
-from nnl_core.training.metrics.choice import Choice, MetricChoice, choices, values_of
+from nnl_core.training.metrics.choice import QUICK, Choice, MetricChoice, choices, values_of
 from nnl_core.training.metrics.classes import (
     F1,
     Accuracy,
@@ -23,6 +23,7 @@ from nnl_core.training.metrics.signals import Psnr, Snr, Ssim
 __all__ = [
     "F1",
     "LOSSES",
+    "QUICK",
     "Accuracy",
     "Choice",
     "Comparison",

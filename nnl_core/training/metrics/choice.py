@@ -18,6 +18,8 @@ from nnl_core.training.metrics.base import Comparison, Metric, Table
 
 MetricChoice: TypeAlias = "str | Comparison | type[Metric] | Metric"
 
+QUICK = 10_000  # elements of a state whose value takes no time worth mentioning
+
 
 class Choice(NamedTuple):
     """A metric that was chosen.
@@ -43,6 +45,11 @@ class Choice(NamedTuple):
             if direction is None:
                 direction = record.higher_is_better
         made = self._of(found, label)
+        if not hasattr(made, "state"):
+            raise ModelError(
+                f"metric {label!r}: {type(made).__name__} has no state; reset must set the array "
+                "that holds all it knows"
+            )
         if direction is not None:
             made.higher_is_better = direction
         return made
