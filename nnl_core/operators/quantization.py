@@ -649,8 +649,12 @@ def quantize_linear_vjp(
     g: Any, y: Any, x: Any, scale: Any, zero_point: Any, *, low: float, high: float, even: bool
 ) -> tuple[Any, ...]:
     """That of ``x / scale + zero_point``."""
-    dx = g / scale
-    return dx, unbroadcast(-dx * x / scale, scale), unbroadcast(g, zero_point)
+    slope = 1 / scale
+    return (
+        F.chain_rule(g, slope),
+        unbroadcast(F.chain_rule(g, -x * slope * slope), scale),
+        unbroadcast(g, zero_point),
+    )
 
 
 @quantize_linear_operator.samples
