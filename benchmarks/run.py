@@ -7,10 +7,12 @@ import os
 from importlib import import_module
 
 BENCHMARKS = {
+    "data": "benchmarks.data",
     "hooks": "benchmarks.hooks",
     "import": "benchmarks.imports",
     "lines": "benchmarks.lines",
     "operators": "benchmarks.operators",
+    "resume": "benchmarks.resume",
 }
 THREAD_VARIABLES = (
     "MKL_NUM_THREADS",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, TypeAlias, get_args
@@ -94,7 +95,7 @@ class ImageFolder:
 
     def _read(self, number: int) -> Array:
         size, colour, fit = self._how
-        path = self._folder / self.files[number]
+        path = os.path.join(self._folder, self.files[number])
         image = read_image(path, size=size, colour=colour, fit=fit)
         if number and image.shape != self.fields["x"].shape:
             shape = self.fields["x"].shape
@@ -130,7 +131,7 @@ def files_digest(folder: Path, files: Iterable[str]) -> str:
 
 
 def read_image(
-    path: Path,
+    path: str | os.PathLike[str],
     *,
     size: tuple[int, int] | None = None,
     colour: Colour = "rgb",
@@ -152,7 +153,8 @@ def read_image(
         with Image.open(path) as opened:
             image: Image.Image = opened if not _is_deep(opened) else _upper_bits(opened)
             grey = colour == "grey" or (colour == "as stored" and image.mode in ("1", "L", "LA"))
-            image = image.convert("L" if grey else "RGB")
+            mode = "L" if grey else "RGB"
+            image = image if image.mode == mode else image.convert(mode)
             if size is not None and (image.height, image.width) != size:
                 target = size[1], size[0]
                 bilinear = Image.Resampling.BILINEAR
@@ -163,7 +165,7 @@ def read_image(
                 )
             pixels = np.asarray(image)
     except Exception as error:  # damaged files raise anything from SyntaxError to struct.error
-        raise DataError(f"cannot read {path}: {describe(error)}") from error
+        raise DataError(f"cannot read {os.fspath(path)}: {describe(error)}") from error
     return np.ascontiguousarray(pixels[np.newaxis] if grey else pixels.transpose(2, 0, 1))
 
 
