@@ -7,8 +7,8 @@ import pickle
 import signal
 import traceback
 import weakref
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from multiprocessing import get_context
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import SpawnProcess
@@ -86,7 +86,14 @@ class ProcessWorkers:
                 "take its samples, or use functions and classes of a module"
             ) from error
         context = get_context("spawn")  # a fork would copy threads' locks, and a GPU's state
-        self._memory = SharedMemory(create=True, size=max(1, self._layout.slot_bytes * prefetch))
+        size = max(1, self._layout.slot_bytes * prefetch)
+        try:
+            self._memory = SharedMemory(create=True, size=size)
+        except OSError as error:
+            raise DataError(
+                f"{source.name}: no {size} bytes of shared memory for {prefetch} batches: "
+                f"{describe(error)}; use less prefetch, smaller batches, or threads"
+            ) from error
         self._workers: list[_Worker] = []
         self.close = weakref.finalize(self, _stop, self._workers, self._memory, os.getpid())
         try:
@@ -99,7 +106,8 @@ class ProcessWorkers:
                     daemon=True,
                 )
                 try:
-                    process.start()
+                    with _uninterrupted():
+                        process.start()
                 except BaseException:
                     ours.close()
                     raise
@@ -155,6 +163,16 @@ class ProcessWorkers:
         return DataError(f"{self._name}: {process.name} (process {process.pid}) {how}; {remedy}")
 
 
+@contextmanager
+def _uninterrupted() -> Iterator[None]:
+    """Hold Ctrl-C back. A process that is started meanwhile never hears of it: it is for us."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
 def _stop(workers: list[_Worker], memory: SharedMemory, owner: int) -> None:
     """Close the pipes, which ends the processes, and give back what they shared with us."""
     if os.getpid() != owner:  # a fork of this process is not their parent
@@ -188,7 +206,6 @@ def _received(sent: Sent) -> BaseException:
 
 def serve(connection: Connection, memory_name: str, layout: Layout, prefetch: int) -> None:
     """Answer tasks until the pipe is closed: what a worker process runs."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent, who will close
     memory = SharedMemory(memory_name)
     try:
         with suppress(EOFError, OSError):

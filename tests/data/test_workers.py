@@ -319,6 +319,7 @@ def run_script(tmp_path, text):
         text=True,
         timeout=120,
         check=False,
+        start_new_session=True,
     )
 
 
@@ -389,3 +390,25 @@ def test_a_source_in_memory_can_be_sent():
     source = ArraySource({"x": np.arange(3)}, "three")
     copy = pickle.loads(pickle.dumps(source))
     assert (copy.name, copy.take(np.array([2]))["x"].tolist()) == ("three", [2])
+
+
+def test_ctrl_c_is_for_the_reader_alone(tmp_path):
+    done = run_script(
+        tmp_path,
+        """
+        import os, signal
+        from worker_functions import square
+        from nnl_core.data import DataIterator, FunctionSource
+
+        if __name__ == "__main__":
+            caught = []
+            signal.signal(signal.SIGINT, lambda *_: caught.append(True))
+            iterator = DataIterator(FunctionSource(square, 40), 4, workers=2)
+            count = 0
+            for batch in iterator.epoch():
+                os.killpg(0, signal.SIGINT)  # what a terminal does
+                count += 1
+            print(count, len(caught))
+        """,
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (0, "10 10\n", "")
