@@ -91,6 +91,10 @@ BACKENDS = (
 
 # Those on projects look at the session of this folder from outside: they open the project's own.
 COMMANDS = (
+    CommandSpec("init", "nnl_core.cli.init", "start a project", tolerant=True),
+    CommandSpec(
+        "config", "nnl_core.cli.config", "show settings, or what they may be", tolerant=True
+    ),
     CommandSpec("train", "nnl_core.cli.train", "train the model of a project file", tolerant=True),
     CommandSpec("eval", "nnl_core.cli.evaluate", "evaluate a trained model", tolerant=True),
     CommandSpec("infer", "nnl_core.cli.infer", "run a trained model on data", tolerant=True),

@@ -63,13 +63,13 @@ def _workbench(
     from nnl_core.training.project import Workbench
 
     settings = check(project.table, project.where)
-    with _session_of(project, session) as own:
+    with session_of(project, session) as own:
         workbench = Workbench(settings, folder, own, data_folder, project.where)
         with workbench.scope():
             yield workbench
 
 
-def _session_of(project: Project, session: Session) -> Session:
+def session_of(project: Project, session: Session) -> Session:
     """Return the session itself where it is the project's, else one with the same choices.
 
     A run without a plugin that its project names would be another run: one that failed is an error.
