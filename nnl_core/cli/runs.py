@@ -147,7 +147,7 @@ def _print_list(runs: Sequence[RunSummary]) -> None:
     for run in runs:
         planned = run.planned_epochs
         epochs = f"{run.epochs}/{planned}" if planned else str(run.epochs)
-        cells = [run.started[:19].replace("T", " "), run.folder.name, run.state, epochs]
+        cells = [run.started[:19].replace("T", " "), run.title, run.state, epochs]
         for name in names:
             best = run.best.get(name)
             last = _number(run.metrics.get(name))
@@ -157,7 +157,7 @@ def _print_list(runs: Sequence[RunSummary]) -> None:
     print_table([*COLUMNS, *names], rows, ["epochs", *names])
     for run in runs:
         if run.problem:
-            print(f"{run.folder.name}: {run.problem}")
+            print(f"{run.title}: {run.problem}")
 
 
 def _metric_names(runs: Iterable[RunSummary]) -> list[str]:
@@ -171,7 +171,7 @@ def _number(value: object) -> str:
 def _print_comparison(runs: Sequence[RunSummary]) -> None:
     from nnl_core.training.runs import compare_settings
 
-    heads = [run.folder.name for run in runs]
+    heads = [run.title for run in runs]
     facts: dict[str, list[str]] = {
         "state": [run.state for run in runs],
         "epochs": [str(run.epochs) for run in runs],

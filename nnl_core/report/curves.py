@@ -49,9 +49,7 @@ def each_alone(runs: Iterable[RunSummary]) -> list[Group]:
     """
     drawn = [run for run in runs if run.history]
     names = [run.name for run in drawn]
-    return [
-        Group(run.name if names.count(run.name) == 1 else run.folder.name, [run]) for run in drawn
-    ]
+    return [Group(run.name if names.count(run.name) == 1 else run.title, [run]) for run in drawn]
 
 
 def repeated(runs: Iterable[RunSummary]) -> list[Group]:
@@ -66,7 +64,8 @@ def repeated(runs: Iterable[RunSummary]) -> list[Group]:
     names = [same[0].name for same in found.values()]
     return [
         Group(
-            f"{name if names.count(name) == 1 else same[0].folder.name} ({len(same)} runs)",
+            (name if names.count(name) == 1 else same[0].title)
+            + (f" ({len(same)} runs)" if len(same) > 1 else ""),
             same,
         )
         for name, same in zip(names, found.values(), strict=True)

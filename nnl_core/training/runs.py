@@ -15,7 +15,9 @@ from nnl_core.training.run_lock import is_locked
 State = Literal["running", "finished", "interrupted", "failed", "broken"]
 STATES: tuple[State, ...] = ("running", "finished", "interrupted", "failed", "broken")
 RUNS = "runs"
-INTERRUPTIONS = ("interrupted", "terminated")  # reasons to stop that are no end of a run
+GROUP = "group.json"  # in the folder around repeated runs
+# Reasons to stop that are no end of a run, as `nnl train` gives them.
+INTERRUPTIONS = ("interrupted", "terminated", "the terminal has gone")
 
 
 class Best(NamedTuple):
@@ -49,6 +51,13 @@ class RunSummary(NamedTuple):
     def name(self) -> str:
         """What the run is called: not unique, as the folder is."""
         return str(self.description.get("name", self.folder.name))
+
+    @property
+    def title(self) -> str:
+        """The folder's name; of one of several repeated runs, with that of the group before it."""
+        parent = self.folder.parent
+        is_repeated = (parent / GROUP).is_file()
+        return f"{parent.name}/{self.folder.name}" if is_repeated else self.folder.name
 
     @property
     def started(self) -> str:
@@ -94,7 +103,7 @@ def _runs_of(place: Path) -> Path:
     try:
         project = find_project(place)
     except NnlError:  # the project is broken, which does not make its runs so
-        return place / RUNS
+        return place / RUNS if (place / RUNS).is_dir() else place
     if project is None or project.path.parent.resolve() != place.resolve():
         return place
     train = project.table.get("train")
@@ -110,8 +119,10 @@ def _folders(place: Path) -> Iterator[Path]:
         for folder in sorted(place.iterdir()):
             if not folder.is_dir() or folder.is_symlink() or folder.name.startswith("."):
                 continue
-            group = sorted(path.parent for path in folder.glob("*/run.json"))
-            yield from [folder] if (folder / "run.json").is_file() or not group else group
+            if (folder / GROUP).is_file():
+                yield from _folders(folder)
+            else:
+                yield folder
 
 
 # -------------------------------------------------------------------- comparing runs
