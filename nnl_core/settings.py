@@ -366,7 +366,7 @@ def explain(error: ValidationError, model: type[BaseModel]) -> str:
     if kind in ("model_type", "dict_type"):
         message = "write a table, such as { name = ... }"
     elif kind == "tuple_type":
-        message = "write a list, such as ['...']"
+        message = f"write a list, such as [{found!r}]"
     elif kind == "literal_error":
         message += did_you_mean(str(found), re.findall(r"'([^']*)'", message))
     message = f"{message[0].lower()}{message[1:]}"
@@ -382,7 +382,7 @@ def _known_keys(model: type[BaseModel], path: Iterable[int | str]) -> list[str]:
             field = current.model_fields.get(str(part))  # none where it has an alias
             current = None if field is None else field.annotation
         else:  # dict[str, Model], list[Model]
-            current = (None, *get_args(current))[-1]
+            current = (None, *(a for a in get_args(current) if a is not Ellipsis))[-1]
         choices = [choice for choice in get_args(current) if isinstance(choice, type)]
         if isinstance(current, UnionType):  # Model | None
             current = next((c for c in choices if issubclass(c, BaseModel)), current)

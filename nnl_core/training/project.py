@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
@@ -21,7 +21,7 @@ from nnl_core.data import (
     transform_source,
 )
 from nnl_core.data.source import Array
-from nnl_core.errors import ConfigurationError, NnlError
+from nnl_core.errors import ConfigurationError, NnlError, UnknownComponentError
 from nnl_core.graph.backend import backend_scope
 from nnl_core.graph.modes import mixed_precision
 from nnl_core.hooks import ScheduleSpec, SolverSpec
@@ -39,7 +39,13 @@ from nnl_core.training.trainer import Trainer
 if TYPE_CHECKING:
     from nnl_core.schedules import Schedule
     from nnl_core.session import Session
-    from nnl_core.settings import FieldSettings, ModelSettings, ProjectSettings, SolverSettings
+    from nnl_core.settings import (
+        DataSettings,
+        FieldSettings,
+        ModelSettings,
+        ProjectSettings,
+        SolverSettings,
+    )
     from nnl_core.solvers import Solver
 
 
@@ -86,10 +92,10 @@ class Workbench:
         if settings.loss is not None and ":" in settings.loss:
             loss = cast(Comparison, self._import(settings.loss, "model.loss"))
         elif settings.loss is not None and settings.loss not in LOSSES:
-            hint = did_you_mean(settings.loss, LOSSES) or f"; known: {', '.join(LOSSES)}"
+            known = f"; known: {', '.join(LOSSES)}, 'module:function'"
             raise ConfigurationError(
-                f"{self.where}: model.loss = {loss!r}: unknown loss{hint}; or write "
-                "'module:function'"
+                f"{self.where}: model.loss = {loss!r}: unknown loss"
+                f"{did_you_mean(settings.loss, LOSSES) or known}"
             )
         function: object
         if settings.function is not None:
@@ -141,13 +147,16 @@ class Workbench:
     def _import(self, target: str, key: str) -> object:
         return import_from(self.folder, target, f"{self.where}: {key} = {target!r}")
 
-    def data(self, name: str) -> DataSource:
-        """Open one of the project's data sets."""
+    def _data_settings(self, name: str, wanted_by: str = "") -> DataSettings:
         known = self.settings.data
         if name not in known:
             hint = did_you_mean(name, known) or f"; it has {', '.join(known) or 'none'}"
-            raise ConfigurationError(f"{self.where}: there is no [data.{name}]{hint}")
-        settings = known[name]
+            raise ConfigurationError(f"{self.where}: {wanted_by}there is no [data.{name}]{hint}")
+        return known[name]
+
+    def data(self, name: str) -> DataSource:
+        """Open one of the project's data sets."""
+        settings = self._data_settings(name)
         fields = fields_of(settings.fields)
         with self._at(f"data.{name}.source", settings.source):
             source = open_source(
@@ -242,19 +251,33 @@ class Workbench:
         evaluated = settings.evaluate
         if evaluated is None:
             evaluated = tuple({"validation"} & self.settings.data.keys())
-        evaluate = {}
         for name in evaluated:
-            with self._at("train.evaluate", name):
-                evaluate[name] = self.data(name)
-        data, solver = self.data("train"), self.solver()
+            self._data_settings(name, f"train.evaluate = {name!r}: ")
+        model, solver, data = self.model(), self.solver(), self.data("train")
         batches = len(DataIterator(data, settings.batch_size, last_batch=settings.last_batch))
         steps = settings.steps or batches * settings.epochs
+        schedule = self.schedule(solver.learning_rate(), steps)
+        try:
+            return self._trainer(model, data, solver, schedule, evaluated, -(-steps // batches))
+        except UnknownComponentError as error:  # of a metric: whether it is an output is known now
+            raise ConfigurationError(f"{self.where}: model.metrics: {error}") from error
+
+    def _trainer(
+        self,
+        model: Model,
+        data: DataSource,
+        solver: Solver,
+        schedule: Schedule | None,
+        evaluated: Sequence[str],
+        epochs: int,
+    ) -> Trainer:
+        settings = self.settings.train
         return Trainer(
-            self.model(),
+            model,
             data,
             solver,
-            schedule=self.schedule(solver.learning_rate(), steps),
-            epochs=-(-steps // batches),
+            schedule=schedule,
+            epochs=epochs,
             steps=settings.steps,
             batch_size=settings.batch_size,
             seed=settings.seed,
@@ -263,7 +286,7 @@ class Workbench:
             worker_kind=settings.worker_kind,
             prefetch=settings.prefetch,
             accumulate=settings.accumulate,
-            evaluate=evaluate,
+            evaluate={name: self.data(name) for name in evaluated},
             evaluate_every=settings.evaluate_every,
             evaluate_every_steps=settings.evaluate_every_steps,
             weight_decay=self.settings.solver.weight_decay,
