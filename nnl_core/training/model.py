@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, NamedTuple, TypeAlias, cast
 
 import numpy as np
 
-from nnl_core import functions as F
 from nnl_core.errors import ModelError, NnlError, PluginError
 from nnl_core.graph.dtypes import is_floating
 from nnl_core.graph.modes import auto_forward
@@ -18,7 +17,15 @@ from nnl_core.graph.variable import Variable
 from nnl_core.hooks.loading import describe, did_you_mean, resolve
 from nnl_core.parameters import Scope, get_parameters, load_parameters, parameter_scope
 from nnl_core.session import Session, current_session
-from nnl_core.training.metrics import LOSSES, Choice, Comparison, Metric, MetricChoice, choices
+from nnl_core.training.metrics import (
+    LOSSES,
+    Choice,
+    Comparison,
+    Metric,
+    MetricChoice,
+    choices,
+    mean_of,
+)
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -100,12 +107,22 @@ class Model:
         """Return an accumulator for each number that a network measures."""
         return {name: self._metric(name, network.outputs) for name in network.measured}
 
-    def build(self, fields: Mapping[str, Spec], batch_size: int, *, training: bool) -> Network:
+    def build(
+        self,
+        fields: Mapping[str, Spec],
+        batch_size: int,
+        *,
+        training: bool,
+        mask: str | None = None,
+    ) -> Network:
         """Make the graph for batches of these fields.
+
+        ``mask`` names the one that is 1 for samples, and 0 for those that only fill a batch: they
+        are left out of the loss and of metrics.
 
         Raises ModelError, naming the model, for whatever goes wrong in its function.
         """
-        wanted = {*self._signature.parameters, self.target}
+        wanted = {*self._signature.parameters, self.target, mask}
         inputs = {name: _input(spec, batch_size) for name, spec in fields.items() if name in wanted}
         arguments = self._bind(inputs, fields, training)
         try:
@@ -117,7 +134,7 @@ class Model:
         measured: dict[str, Variable] = {}
         try:
             with auto_forward(False), parameter_scope("", self.scope):
-                measured = self._measure(outputs, inputs.get(self.target))
+                measured = self._measure(outputs, inputs.get(self.target), inputs.get(mask or ""))
         except (PluginError, ModelError):  # a metric that does not exist
             raise
         except Exception as error:
@@ -190,7 +207,7 @@ class Model:
     # ---------------------------------------------------------------- measuring its output
 
     def _measure(
-        self, outputs: Mapping[str, Variable], target: Variable | None
+        self, outputs: Mapping[str, Variable], target: Variable | None, counts: Variable | None
     ) -> dict[str, Variable]:
         output = outputs.get("output", next(iter(outputs.values())))
         measured: dict[str, Variable] = {}
@@ -201,14 +218,15 @@ class Model:
                     raise ModelError(
                         f"model {self.name!r}: its loss returned {_brief(loss)}; return a variable"
                     )
-                measured["loss"] = F.mean(loss)
+                measured["loss"] = mean_of(loss, counts)
         elif "loss" in outputs:
-            measured["loss"] = F.mean(outputs["loss"])
+            measured["loss"] = mean_of(outputs["loss"], counts)
         for name, choice in self._metrics.items():
             if isinstance(choice.metric, str) and choice.metric in outputs:
-                measured[name] = F.mean(outputs[choice.metric])
+                measured[name] = mean_of(outputs[choice.metric], counts)
             elif target is not None:
-                measured[name] = _measured(self._metric(name, outputs), name, output, target)
+                metric = self._metric(name, outputs)
+                measured[name] = _measured(metric, name, output, target, counts)
         return measured
 
     def _metric(self, name: str, outputs: Mapping[str, Variable]) -> Metric:
@@ -219,9 +237,18 @@ class Model:
         return choice.make(name, self._session or current_session())
 
 
-def _measured(metric: Metric, name: str, output: Variable, target: Variable) -> Variable:
+def _measured(
+    metric: Metric, name: str, output: Variable, target: Variable, counts: Variable | None
+) -> Variable:
+    measure: Callable[..., Variable] = metric.measure
+    options = {} if counts is None else {"counts": counts}
     try:
-        measured = metric.measure(output, target)
+        if counts is not None and "counts" not in inspect.signature(measure).parameters:
+            raise ModelError(
+                "its measure takes no counts, and cannot leave out what fills a padded batch; "
+                "keep or drop the last batch instead"
+            )
+        measured = measure(output, target, **options)
         if not isinstance(measured, Variable):
             raise ModelError(f"it measured {_brief(measured)}; return a variable")
     except Exception as error:

@@ -10,13 +10,13 @@ from contextlib import ExitStack, contextmanager
 from copy import deepcopy
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypedDict, cast
+from typing import TYPE_CHECKING, Any, TypedDict, cast
 
 import numpy as np
 
 from nnl_core import __version__, random
 from nnl_core.data import Batch, DataIterator, DataSource
-from nnl_core.data.iterator import WorkerKind
+from nnl_core.data.iterator import LastBatch, WorkerKind
 from nnl_core.errors import ModelError, NotFiniteError, TrainingError
 from nnl_core.graph.backend import current_backend
 from nnl_core.graph.dtypes import is_floating
@@ -53,6 +53,8 @@ if TYPE_CHECKING:
     from nnl_core.schedules import Schedule, WatchingSchedule
     from nnl_core.solvers import DynamicLossScale, Solver
 
+MASK = "counts"  # the field that tells samples from those that pad a batch
+
 
 class StepOptions(TypedDict):
     """What `compile_step` is told of how to update."""
@@ -82,7 +84,8 @@ class Trainer:
     seed
         of initial values, the order of the samples, and random functions
     last_batch
-        whether a last batch that is shorter than the rest is used (one more program is compiled)
+        whether a last batch that is shorter than the rest is used (one more program is compiled),
+        dropped, or padded with samples that are left out of loss and metrics
     workers, worker_kind, prefetch
         who takes batches in the background, as of `DataIterator`
     evaluate
@@ -119,7 +122,7 @@ class Trainer:
         schedule: Schedule | None = None,
         batch_size: int = 64,
         seed: int = 0,
-        last_batch: Literal["keep", "drop"] = "keep",
+        last_batch: LastBatch = "keep",
         workers: int = 0,
         worker_kind: WorkerKind = "process",
         prefetch: int | None = None,
@@ -152,6 +155,7 @@ class Trainer:
             batch_size,
             seed=seed,
             last_batch=last_batch,
+            mask=MASK if last_batch == "pad" else None,
             workers=workers,
             worker_kind=worker_kind,
             prefetch=prefetch,
@@ -442,7 +446,7 @@ class Trainer:
             for number, part in enumerate(parts, 1):
                 network, program = self._step(len(part))
                 feed(network, part)
-                weight = None if self.accumulate == 1 else len(part) / len(batch)
+                weight = None if self.accumulate == 1 else part.count / max(batch.count, 1)
                 if number < len(parts):
                     program.compute_gradients(weight)
                 else:
@@ -450,14 +454,14 @@ class Trainer:
                 one = float(program.loss.data.read().item())
                 loss += one if weight is None else weight * one
                 for name, variable in network.measured.items():
-                    measured[name].add(variable.data.read(), len(part))
+                    measured[name].add(variable.data.read(), part.count)
             if updated and update_end is not None:
                 update_end(UpdateEnd(self, step, self.model.parameters))
             if not math.isfinite(loss):
                 raise NotFiniteError(self._not_finite(loss, batch))
             state.step += 1
             state.batch += 1
-            state.samples += len(batch)
+            state.samples += batch.count
             if metric is not None:
                 metric(MetricReported("loss", loss, state.step))
             if not updated and self.loss_scale is not None:
@@ -536,7 +540,10 @@ class Trainer:
     def _step(self, batch_size: int) -> tuple[Network, CompiledStep]:
         """Return the network and the compiled step for batches of a size."""
         if batch_size not in self._steps:
-            network = self.model.build(self.iterator.source.fields, batch_size, training=True)
+            iterator = self.iterator
+            network = self.model.build(
+                iterator.fields, batch_size, training=True, mask=iterator.mask
+            )
             measured = dict(network.measured)
             loss = measured.pop("loss", None)
             if loss is None:
@@ -582,6 +589,7 @@ def _parts(batch: Batch, accumulate: int) -> list[Batch]:
     for size in _part_sizes(len(batch), accumulate):
         rows = slice(start, start + size)
         arrays = {name: array[rows] for name, array in batch.arrays.items()}
-        parts.append(Batch(arrays, batch.ids[rows]))
+        count = min(max(batch.count - start, 0), size)
+        parts.append(Batch(arrays, batch.ids[rows], count))
         start += size
     return parts

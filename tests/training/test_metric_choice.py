@@ -320,6 +320,58 @@ def test_a_metric_of_one_s_own_is_part_of_a_run(session):
     assert trainer.run().metrics.keys() >= {"train/largest", "test/f1", "train2/accuracy"}
 
 
+PARTS = [pytest.param(1, id="whole"), pytest.param(2, id="in parts")]
+
+
+@pytest.mark.parametrize("accumulate", PARTS)
+def test_samples_that_pad_a_batch_are_left_out_of_loss_gradients_and_metrics(session, accumulate):
+    data = ArraySource({"x": np.tile(SCORES, (2, 1))[:7], "y": [0, 0, 1, 2, 1, 2, 0]})
+    metrics = ["accuracy", "f1", "perplexity", "roc_auc", {"name": "recall", "average": "each"}]
+    results = {}
+    for last_batch in ("keep", "pad"):
+        model = Model(classifier, loss="softmax_cross_entropy", metrics=metrics, session=session)
+        trainer = Trainer(
+            model,
+            data,
+            S.Sgd(lr=0.5),
+            epochs=3,
+            batch_size=4,
+            last_batch=last_batch,
+            accumulate=accumulate,
+            session=session,
+        )
+        results[last_batch] = trainer.run(), trainer.state.samples, model.parameters
+    (kept, samples, weights), (padded, all_samples, others) = results["keep"], results["pad"]
+    assert samples == all_samples == 21
+    for one, other in zip(kept.history, padded.history, strict=True):
+        assert one == pytest.approx(other, rel=1e-5)
+    np.testing.assert_allclose(kept.tables["train/recall"], padded.tables["train/recall"])
+    for name, weight in weights.items():
+        np.testing.assert_allclose(weight.d, others[name].d, rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("loss", "metrics", "message"),
+    [
+        (
+            lambda output, target: F.mean(output),
+            {},
+            r"a padded batch needs one value for each of its 3 samples.*not values of shape \(\)",
+        ),
+        (
+            "softmax_cross_entropy",
+            {"largest": Largest},
+            "metric 'largest': its measure takes no counts, and cannot leave out .*; keep or drop",
+        ),
+    ],
+    ids=["loss", "metric"],
+)
+def test_what_cannot_leave_out_padding_is_refused(session, loss, metrics, message):
+    model = Model(classifier, loss=loss, metrics=metrics, session=session)
+    with pytest.raises(ModelError, match=message):
+        Trainer(model, DATA, S.Sgd(), epochs=1, batch_size=3, last_batch="pad", session=session)
+
+
 def test_a_mean_of_parts_of_batches_is_that_of_the_samples(session):
     def distance(output, target):
         return absolute_error(output, F.one_hot(F.reshape(target, (-1, 1)), (3,)))

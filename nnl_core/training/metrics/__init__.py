@@ -2,7 +2,16 @@
 
 from __future__ import annotations
 
-from nnl_core.training.metrics.base import Comparison, CountedMean, Metric, Sums, Table, counted
+from nnl_core.training.metrics.base import (
+    Comparison,
+    CountedMean,
+    Mean,
+    Metric,
+    Sums,
+    Table,
+    counted,
+    mean_of,
+)
 from nnl_core.training.metrics.choice import QUICK, Choice, MetricChoice, choices, values_of
 from nnl_core.training.metrics.classes import (
     F1,
@@ -29,6 +38,7 @@ __all__ = [
     "Comparison",
     "ConfusionMatrix",
     "CountedMean",
+    "Mean",
     "Metric",
     "MetricChoice",
     "Perplexity",
@@ -47,6 +57,7 @@ __all__ = [
     "choices",
     "class_labels",
     "counted",
+    "mean_of",
     "squared_error",
     "top_5_accuracy",
     "values_of",

@@ -14,7 +14,7 @@ from nnl_core.errors import ModelError, NnlError
 from nnl_core.hooks import MetricSpec
 from nnl_core.hooks.loading import did_you_mean, resolve
 from nnl_core.session import Session
-from nnl_core.training.metrics.base import Comparison, Metric, Table
+from nnl_core.training.metrics.base import Comparison, Mean, Metric, Table
 
 MetricChoice: TypeAlias = "str | Comparison | type[Metric] | Metric"
 
@@ -69,7 +69,7 @@ class Choice(NamedTuple):
                 return cast("Callable[..., Metric]", found)(**self.arguments)
             except (TypeError, ValueError, NnlError) as error:
                 raise ModelError(f"metric {label!r}: {error}") from error
-        return Metric(functools.partial(cast(Comparison, found), **self.arguments))
+        return Mean(functools.partial(cast(Comparison, found), **self.arguments))
 
     def _check_arguments(self, found: object, label: str) -> None:
         if not self.arguments:

@@ -10,7 +10,7 @@ from nnl_core import functions as F
 from nnl_core.errors import ModelError, ShapeError
 from nnl_core.graph.variable import Variable
 from nnl_core.training.metrics.base import CountedMean, Sums, Table, counted
-from nnl_core.training.metrics.shapes import alike, class_labels
+from nnl_core.training.metrics.shapes import alike, class_labels, where
 
 Average: TypeAlias = Literal["macro", "micro", "weighted", "binary", "each"]
 
@@ -20,13 +20,15 @@ def has_one_logit(output: Variable) -> bool:
     return output.ndim == 1 or output.shape[1] == 1
 
 
-def as_classes(output: Variable, target: Variable) -> tuple[Variable, Variable]:
+def as_classes(
+    output: Variable, target: Variable, counts: Variable | None = None
+) -> tuple[Variable, Variable]:
     """Return scores, whose axis 1 is that of classes, and labels; one logit becomes two scores."""
     if not has_one_logit(output):
-        return output, class_labels(output, target)
+        return output, class_labels(output, target, counts)
     logits = output if output.ndim > 1 else F.reshape(output, (*output.shape, 1))
     labels = F.cast(F.greater_scalar(alike(logits, target), 0.5), np.int32)
-    return F.concatenate(F.zeros_like(logits), logits, axis=1), labels
+    return F.concatenate(F.zeros_like(logits), logits, axis=1), where(counts, labels, -1)
 
 
 def where_counted(labels: Variable) -> Variable:
@@ -46,9 +48,11 @@ class TopNAccuracy(CountedMean):
             raise ModelError(f"n = {n}: at least one class must count")
         self.n = n
 
-    def measure(self, output: Variable, target: Variable) -> Variable:
+    def measure(
+        self, output: Variable, target: Variable, counts: Variable | None = None
+    ) -> Variable:
         """Count right samples, and samples."""
-        scores, labels = as_classes(output, target)
+        scores, labels = as_classes(output, target, counts)
         right = 1 - F.top_n_error(scores, labels, axis=1, n=self.n)
         return counted(right, where_counted(labels))
 
@@ -74,9 +78,11 @@ class Perplexity(CountedMean):
 
     higher_is_better = False
 
-    def measure(self, output: Variable, target: Variable) -> Variable:
+    def measure(
+        self, output: Variable, target: Variable, counts: Variable | None = None
+    ) -> Variable:
         """Sum cross entropies, and count labels."""
-        labels = class_labels(output, target)
+        labels = class_labels(output, target, counts)
         return counted(F.softmax_cross_entropy(output, labels, axis=1), where_counted(labels))
 
     def value(self) -> float:
@@ -88,9 +94,11 @@ class Perplexity(CountedMean):
 class ConfusionMatrix(Sums):
     """How many samples of each class (row) got the highest score for which class (column)."""
 
-    def measure(self, output: Variable, target: Variable) -> Variable:
+    def measure(
+        self, output: Variable, target: Variable, counts: Variable | None = None
+    ) -> Variable:
         """Count pairs of classes."""
-        scores, labels = as_classes(output, target)
+        scores, labels = as_classes(output, target, counts)
         return F.confusion_matrix(scores, labels, axis=1)
 
     def value(self) -> Table:
@@ -119,7 +127,9 @@ class ClassScore(Sums):
             raise ModelError(f"average = {average!r}: choose one of {', '.join(get_args(Average))}")
         self.average = average
 
-    def measure(self, output: Variable, target: Variable) -> Variable:
+    def measure(
+        self, output: Variable, target: Variable, counts: Variable | None = None
+    ) -> Variable:
         """Count, for each class, samples rightly said to be of it, said to be of it, and of it."""
         if self.average == "binary" and not has_one_logit(output) and output.shape[1] != 2:
             raise ShapeError(
@@ -128,11 +138,11 @@ class ClassScore(Sums):
             )
         if has_one_logit(output) or output.shape == target.shape:
             logits = output if output.ndim > 1 else F.reshape(output, (*output.shape, 1))
-            said = F.greater_scalar(logits, 0)
-            is_so = F.greater_scalar(alike(logits, target), 0.5)
+            said = where(counts, F.greater_scalar(logits, 0), 0)
+            is_so = where(counts, F.greater_scalar(alike(logits, target), 0.5), 0)
             axes = (0, *range(2, logits.ndim))
             return F.stack(*(F.sum(x, axes) for x in (F.logical_and(said, is_so), said, is_so)))
-        table = F.confusion_matrix(output, class_labels(output, target), axis=1)
+        table = F.confusion_matrix(output, class_labels(output, target, counts), axis=1)
         return F.stack(F.matrix_diag_part(table), F.sum(table, 0), F.sum(table, 1))
 
     def value(self) -> float | Table:

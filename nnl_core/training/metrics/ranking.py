@@ -12,7 +12,7 @@ from nnl_core.errors import ModelError
 from nnl_core.graph.variable import Variable
 from nnl_core.training.metrics.base import Metric, Table
 from nnl_core.training.metrics.classes import has_one_logit
-from nnl_core.training.metrics.shapes import alike, class_labels
+from nnl_core.training.metrics.shapes import alike, class_labels, where
 
 RankAverage: TypeAlias = Literal["macro", "weighted", "each"]
 
@@ -38,12 +38,14 @@ class RocAuc(Metric):
         super().__init__()
         self.average = average
 
-    def measure(self, output: Variable, target: Variable) -> Variable:
+    def measure(
+        self, output: Variable, target: Variable, counts: Variable | None = None
+    ) -> Variable:
         """Return, for each sample and class, its score and whether it is so (or -1: ignored)."""
         if has_one_logit(output) or output.shape == target.shape:
             is_so = F.cast(F.greater_scalar(alike(output, target), 0.5), np.float32)
-            return F.stack(_rows(output), _rows(is_so), axis=1)
-        labels, classes = _rows(class_labels(output, target)), output.shape[1]
+            return F.stack(_rows(output), _rows(where(counts, is_so, -1)), axis=1)
+        labels, classes = _rows(class_labels(output, target, counts)), output.shape[1]
         scores, chosen = _odds(_rows(output)), np.arange(classes)
         if classes == 2:
             scores, chosen = _rows(output[:, 1:] - output[:, :1]), chosen[1:]

@@ -9,9 +9,10 @@ from nnl_core.errors import ShapeError
 from nnl_core.graph.variable import Variable
 
 
-def class_labels(output: Variable, target: Variable) -> Variable:
+def class_labels(output: Variable, target: Variable, counts: Variable | None = None) -> Variable:
     """Return labels of the shape that goes with an output's: its class axis, 1, has length 1.
 
+    They are -1, and so ignored, for samples that do not count.
     Raises ShapeError where that is impossible.
     """
     wanted = (*output.shape[:1], 1, *output.shape[2:])
@@ -20,7 +21,12 @@ def class_labels(output: Variable, target: Variable) -> Variable:
             f"an output of shape {output.shape} (samples, classes, ...) goes with one label for "
             f"each sample, not with a target of shape {target.shape}"
         )
-    return target if target.shape == wanted else F.reshape(target, wanted)
+    return where(counts, target if target.shape == wanted else F.reshape(target, wanted), -1)
+
+
+def where(counts: Variable | None, values: Variable, other: float) -> Variable:
+    """Return values of samples that count, and another value for those that fill a batch."""
+    return values if counts is None else F.where(counts, values, other)
 
 
 def alike(output: Variable, target: Variable) -> Variable:

@@ -7,8 +7,8 @@ import numpy as np
 from nnl_core import functions as F
 from nnl_core.errors import ModelError, ShapeError
 from nnl_core.graph.variable import Variable
-from nnl_core.training.metrics.base import CountedMean, Sums
-from nnl_core.training.metrics.shapes import alike
+from nnl_core.training.metrics.base import CountedMean, Sums, counted
+from nnl_core.training.metrics.shapes import alike, where
 
 DECIBEL = 10 / np.log(10)
 
@@ -20,19 +20,23 @@ class _Ratio(Sums):
         super().__init__()
         self.each = each
 
-    def power(self, target: Variable, axes: tuple[int, ...] | None) -> Variable:
-        """Return the mean power, over axes, that the error is compared with."""
+    def power(self, target: Variable) -> Variable:
+        """Return, for each row, the mean power that the error is compared with."""
         raise ModelError(f"metric {type(self).__name__} does not define its power")
 
-    def measure(self, output: Variable, target: Variable) -> Variable:
-        """Return mean powers and errors, or the mean ratio of samples, times samples; samples."""
-        target, samples = alike(output, target), float(output.shape[0])
-        axes = tuple(range(1, output.ndim)) if self.each else None
-        power = self.power(target, axes)
-        error = F.mean(F.squared_error(output, target), axis=axes)
+    def measure(
+        self, output: Variable, target: Variable, counts: Variable | None = None
+    ) -> Variable:
+        """Sum powers and errors, or ratios, of samples, and count them."""
+        samples = output.shape[0]
+        target = F.reshape(alike(output, target), (samples, -1))
+        power = self.power(target)
+        error = F.mean(F.squared_error(F.reshape(output, target.shape), target), axis=1)
         if self.each:
-            power, error = F.mean(DECIBEL * (F.log(power) - F.log(error))), F.constant(0)
-        return samples * F.stack(power, error, F.constant(1))
+            power, error = DECIBEL * (F.log(power) - F.log(error)), F.zeros_like(error)
+        if counts is None:
+            counts = F.constant(1, (samples,))
+        return F.stack(*(F.sum(where(counts, x, 0)) for x in (power, error, counts)))
 
     def value(self) -> float:
         """Return decibels; infinite where output and target are equal, NaN of no samples."""
@@ -56,9 +60,9 @@ class Psnr(_Ratio):
         super().__init__(each)
         self.data_range = _range(data_range)
 
-    def power(self, target: Variable, axes: tuple[int, ...] | None) -> Variable:
+    def power(self, target: Variable) -> Variable:
         """Return the squared range."""
-        return F.constant(self.data_range**2, target.shape[:1] if axes else ())
+        return F.constant(self.data_range**2, target.shape[:1])
 
 
 class Snr(_Ratio):
@@ -67,9 +71,9 @@ class Snr(_Ratio):
     ``each`` takes the mean of the samples' ratios instead of the ratio of all samples together.
     """
 
-    def power(self, target: Variable, axes: tuple[int, ...] | None) -> Variable:
+    def power(self, target: Variable) -> Variable:
         """Return the mean square of the target."""
-        return F.mean(F.square(target), axis=axes)
+        return F.mean(F.square(target), axis=1)
 
 
 class Ssim(CountedMean):
@@ -87,7 +91,9 @@ class Ssim(CountedMean):
         super().__init__()
         self.data_range = _range(data_range)
 
-    def measure(self, output: Variable, target: Variable) -> Variable:
+    def measure(
+        self, output: Variable, target: Variable, counts: Variable | None = None
+    ) -> Variable:
         """Sum similarities over images, and count images."""
         if output.ndim < 3 or min(output.shape[-2:]) < self.size:
             raise ShapeError(
@@ -108,8 +114,9 @@ class Ssim(CountedMean):
         light = (2 * at_x * at_y + c1) / (at_x * at_x + at_y * at_y + c1)
         variances = xx - mean_x * mean_x + yy - mean_y * mean_y
         structure = (2 * (xy - mean_x * mean_y) + c2) / (variances + c2)
-        samples = float(output.shape[0])
-        return samples * F.stack(F.mean(light * structure), F.constant(1))
+        samples = output.shape[0]
+        found = F.mean(F.reshape(light * structure, (samples, -1)), axis=1)
+        return counted(found, F.constant(1, (samples,)) if counts is None else counts)
 
     def _blurred(self, maps: Variable) -> Variable:
         """Return means of maps (images, maps, height, width), weighted by the window."""
