@@ -215,7 +215,7 @@ class TrainSettings(Table):
     batch_size: PositiveInt = 64
     accumulate: PositiveInt = 1
     seed: NonNegativeInt = 0
-    last_batch: Literal["keep", "drop"] = "keep"
+    last_batch: Literal["keep", "drop", "pad"] = "keep"
     workers: NonNegativeInt = 0
     worker_kind: Literal["process", "thread"] = "process"
     prefetch: PositiveInt | None = None
