@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
 
+from nnl_core.cpu.kernels.blocks import BLOCK_BYTES
 from nnl_core.graph.operator import Array, Operator
 from nnl_core.operators import array as family
 from nnl_core.operators import indexing, joining, padding
@@ -94,6 +95,41 @@ def _tile(x: Array, *, reps: tuple[int, ...], out: Array | None) -> Array:
 family.tile_operator.kernel("numpy", _tile)
 
 
+NARROW = 64  # borders up to this width are copied and added slice by slice
+
+Widths = list[tuple[int, int]]
+Key = tuple[slice | int, ...]
+
+
+def _inside(shape: tuple[int, ...], widths: Widths) -> tuple[slice, ...]:
+    ends = zip(widths, shape, strict=True)
+    return tuple(slice(a, a + n) if a or b else slice(None) for (a, b), n in ends)
+
+
+def _blocks(x: Array, widths: Widths) -> Iterator[slice]:
+    """Yield ranges of the first axis that stay in the cache; all of it where it has a border."""
+    step = len(x) if any(widths[0]) else BLOCK_BYTES // max(1, x[:1].nbytes)
+    for start in range(0, len(x), max(1, step)):
+        yield slice(start, start + max(1, step))
+
+
+def _copies(shape: tuple[int, ...], widths: Widths, mode: str) -> list[tuple[Key, Key]]:
+    """Pair each slice of a border with the slice that it is a copy of, in an order that works.
+
+    The last axis is the last: its slices are then columns from the first row to the last.
+    """
+    inside = _inside(shape, widths)
+    pairs: list[tuple[Key, Key]] = []
+    for axis in range(len(shape)):
+        before, length = widths[axis][0], shape[axis]
+        sources = padding.pad_sources(length, widths[axis], mode) if any(widths[axis]) else ()
+        for place, source in enumerate(sources):
+            if not before <= place < before + length:
+                rows, columns = [slice(None)] * axis, inside[axis + 1 :]
+                pairs.append(((*rows, place, *columns), (*rows, before + int(source), *columns)))
+    return pairs
+
+
 def _pad(
     x: Array,
     *,
@@ -102,49 +138,41 @@ def _pad(
     constant_value: float,
     out: Array | None,
 ) -> Array:
-    if mode != "constant":
-        return _pad_by_copies(x, padding.pairs(pad_width, x.ndim), mode, out)
-    first = x.ndim - len(pad_width) // 2
-    before = (0,) * first + pad_width[::2]
-    after = (0,) * first + pad_width[1::2]
+    widths = padding.pairs(pad_width, x.ndim)
+    if mode != "constant" and not 0 < max(pad_width, default=0) <= NARROW:
+        return _copied(padding.pad_operator.reference(x, pad_width=pad_width, mode=mode), out)
     if out is None:
-        shape = [n + b + a for n, b, a in zip(x.shape, before, after, strict=True)]
-        out = np.empty(shape, x.dtype)
-    if x.size < out.size:
+        out = np.empty([n + sum(pair) for n, pair in zip(x.shape, widths, strict=True)], x.dtype)
+    if mode == "constant" and x.size < out.size:
         out.fill(constant_value)
-    out[tuple(slice(b, b + n) for b, n in zip(before, x.shape, strict=True))] = x
+    inside = _inside(x.shape, widths)
+    if mode == "constant":
+        out[inside] = x
+        return out
+    copies = _copies(x.shape, widths, mode)
+    for block in _blocks(out, widths):
+        part = out[block]
+        part[inside] = x[... if any(widths[0]) else block]
+        for border, source in copies:
+            part[border] = part[source]
     return out
-
-
-def _pad_by_copies(x: Array, widths: list[tuple[int, int]], mode: str, out: Array | None) -> Array:
-    axes = [axis for axis, pair in enumerate(widths) if any(pair)]
-    for axis in reversed(axes):  # the first one last: by then it is long rows that are copied
-        sources = padding.pad_sources(x.shape[axis], widths[axis], mode)
-        target = out if axis == axes[0] else None
-        x = np.take(x, sources, axis, out=target, mode="clip")
-    return x if axes else _copied(x, out)
-
-
-MANY = 64
-"""Borders up to this width are added slice by slice."""
 
 
 def _pad_adjoint(
     g: Array, *, pad_width: tuple[int, ...], mode: str, shape: tuple[int, ...], out: Array | None
 ) -> Array:
     widths = padding.pairs(pad_width, len(shape))
-    if any(sum(pair) > MANY for pair in widths):
+    if not 0 < max(pad_width, default=0) <= NARROW:
         options = {"pad_width": pad_width, "mode": mode, "shape": shape}
         return _copied(padding.pad_adjoint.reference(g, **options), out)
-    total = g.copy()
-    inner = tuple(slice(pair[0], pair[0] + n) for pair, n in zip(widths, shape, strict=True))
-    for axis, (length, pair) in enumerate(zip(shape, widths, strict=True)):
-        if not any(pair):
-            continue
-        sources = padding.pad_sources(length, pair, mode)
-        for place in (*range(pair[0]), *range(pair[0] + length, len(sources))):
-            total[(*inner[:axis], pair[0] + sources[place])] += total[(*inner[:axis], place)]
-    return _copied(total[inner], out)
+    dx = np.empty(shape, g.dtype) if out is None else out
+    inside, copies = _inside(shape, widths), _copies(shape, widths, mode)
+    for block in _blocks(g, widths):
+        part = g[block].copy()
+        for border, source in reversed(copies):
+            part[source] += part[border]
+        dx[... if any(widths[0]) else block] = part[inside]
+    return dx
 
 
 padding.pad_operator.kernel("numpy", _pad)
