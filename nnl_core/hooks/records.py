@@ -93,7 +93,11 @@ class ScheduleSpec(NamedTuple):
 
 
 class MetricSpec(NamedTuple):
-    """A number that tells how good a model is."""
+    """What tells how good a model is.
+
+    ``target`` is a function of output and target, whose mean is reported, or a
+    `nnl_core.training.Metric`, or a class of them, which gets a project's arguments.
+    """
 
     name: str
     target: str
