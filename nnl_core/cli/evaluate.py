@@ -13,7 +13,9 @@ from nnl_core.session import Session
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's arguments."""
-    parser.add_argument("run", type=Path, metavar="RUN", help="folder of a run")
+    parser.add_argument(
+        "run", type=Path, metavar="RUN", help="folder of a run, or of a project: its newest"
+    )
     parser.add_argument(
         "--data",
         metavar="NAME",
@@ -30,8 +32,9 @@ def run(arguments: argparse.Namespace, session: Session) -> int:
     from nnl_core.training import Evaluator
     from nnl_core.training.files import jsonable
     from nnl_core.training.run_folder import read_run
+    from nnl_core.training.runs import newest_run
 
-    saved = read_run(arguments.run, arguments.overrides)
+    saved = read_run(newest_run(arguments.run), arguments.overrides)
     with open_run(saved, session) as workbench:
         model = workbench.model()
         model.load(saved.parameters)

@@ -12,7 +12,9 @@ from nnl_core.session import Session
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's arguments."""
-    parser.add_argument("run", type=Path, metavar="RUN", help="folder of a run")
+    parser.add_argument(
+        "run", type=Path, metavar="RUN", help="folder of a run, or of a project: its newest"
+    )
     parser.add_argument(
         "--input",
         type=Path,
@@ -44,11 +46,12 @@ def run(arguments: argparse.Namespace, session: Session) -> int:
     from nnl_core.io.atomic import replace_file
     from nnl_core.training import Predictor
     from nnl_core.training.run_folder import read_run
+    from nnl_core.training.runs import newest_run
 
     output: Path = arguments.output
     if output.suffix != ".npz":
         raise DataError(f"--output {output}: the file's name must end in .npz")
-    saved = read_run(arguments.run, arguments.overrides)
+    saved = read_run(newest_run(arguments.run), arguments.overrides)
     with open_run(saved, session) as workbench:
         model = workbench.model()
         model.load(saved.parameters)

@@ -50,6 +50,8 @@ def run(arguments: argparse.Namespace, session: Session) -> int:
     if arguments.samples < 1:
         raise DataError(f"--samples {arguments.samples}: look at one sample at least")
     summary = summary_of(newest_run(arguments.run))
+    if summary.state == "broken":
+        raise DataError(f"{summary.folder}: {summary.problem}")
     path: Path = arguments.output or summary.folder / "report.html"
     with ExitStack() as stack:
         opened: Opened | str

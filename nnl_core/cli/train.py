@@ -174,7 +174,11 @@ def _train(folder: Path, trainer: Trainer, workbench: Workbench) -> Trained:
     from nnl_core.training import run_folder
 
     with interruptible(trainer) as interruption:
-        result = trainer.run()
+        try:
+            result = trainer.run()
+        except Exception as error:
+            run_folder.note_failure(folder, error)
+            raise
     status = interruption.status if result.stopped is not None else 0
     with trainer.averaged():
         final = {} if status else _tested(trainer, workbench)

@@ -5,6 +5,7 @@
     run.json                 the settings, the project's place, plugins, versions and machine
     source/                  the project's modules as they were
     parameters.safetensors   (or .npz) the parameters
+    failure.json             why a run without a result ended, where it could say so
     result.json              the last file to appear: metrics, and why the run ended
     checkpoints/             from which the run can go on
     metrics.jsonl, learning_curve.png, ...   what plugins write
@@ -18,6 +19,7 @@ import os
 import platform
 import re
 import shutil
+from contextlib import suppress
 from datetime import UTC, datetime
 from importlib.util import find_spec
 from itertools import count
@@ -27,8 +29,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from nnl_core import __version__
-from nnl_core.errors import DataError, TrainingError
+from nnl_core.errors import DataError, NnlError, TrainingError
 from nnl_core.graph.backend import current_backend
+from nnl_core.hooks.loading import describe
 from nnl_core.hooks.selection import Project
 from nnl_core.parameters import save_parameters
 from nnl_core.settings import override
@@ -44,6 +47,7 @@ if TYPE_CHECKING:
     from nnl_core.training.state import TrainResult
 
 FORMAT = 1
+FAILURE = "failure.json"
 PARAMETER_FILES = ("parameters.safetensors", "parameters.npz")
 
 
@@ -146,6 +150,16 @@ def save_result(
             "history": [_finite(metrics) for metrics in result.history],
         },
     )
+
+
+def note_failure(folder: Path, error: Exception) -> None:
+    """Write what ended a run into ``failure.json``, for those who look at it later.
+
+    Where that cannot be written either, the error itself must still be seen.
+    """
+    text = str(error) if isinstance(error, NnlError) else describe(error)
+    with suppress(OSError):
+        write_json(folder / FAILURE, {"error": text})
 
 
 def _finite(metrics: Mapping[str, float]) -> dict[str, float | None]:

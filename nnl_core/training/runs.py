@@ -10,6 +10,7 @@ from typing import Any, Literal, NamedTuple, cast
 from nnl_core.errors import DataError, NnlError
 from nnl_core.hooks.selection import find_project
 from nnl_core.training.plugins.metrics_log import FILE_NAME as METRICS_LOG
+from nnl_core.training.run_folder import FAILURE
 from nnl_core.training.run_lock import is_locked
 
 State = Literal["running", "finished", "interrupted", "failed", "broken"]
@@ -89,10 +90,15 @@ def list_runs(place: Path) -> list[RunSummary]:
 
 
 def newest_run(place: Path) -> Path:
-    """Return the folder of the run that began last; DataError where there is none."""
+    """Return the run that began last, or the folder itself where it is one.
+
+    Raises DataError where there is none.
+    """
+    if (place / "run.json").is_file():
+        return place
     runs = [run for run in list_runs(place) if run.state != "broken"]
     if not runs:
-        raise DataError(f"{place} has no runs; `nnl train` makes one")
+        raise DataError(f"{place} is no run, nor has it any; `nnl train` makes one")
     return max(runs, key=lambda run: (run.started, run.folder.name)).folder
 
 
@@ -218,13 +224,21 @@ def _unfinished(folder: Path, description: dict[str, Any]) -> RunSummary:
     return RunSummary(
         folder,
         "running" if running else "failed",
-        "" if running else "it ended without a result: it failed, or was killed",
+        "" if running else _failure(folder),
         epochs=len(history),
         seconds=seconds,
         metrics=history[-1] if history else {},
         history=tuple(history),
         description=description,
     )
+
+
+def _failure(folder: Path) -> str:
+    """Return why a run without a result ended, where it could say so."""
+    try:
+        return str(_table(folder / FAILURE)["error"])
+    except (DataError, KeyError):
+        return "it ended without a result: it was killed"
 
 
 def _logged(path: Path) -> tuple[list[dict[str, float]], float | None]:

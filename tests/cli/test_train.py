@@ -151,6 +151,8 @@ def test_a_run_that_fails_is_not_taken_for_a_finished_one(project, capsys):
     assert not (run / "result.json").exists()
     assert main(["eval", str(run)]) == 1
     assert "has no parameters: the run has not finished, or failed" in last_error(capsys)
+    failure = json.loads((run / "failure.json").read_text("utf-8"))
+    assert failure["error"].startswith("the loss is")
 
 
 @pytest.mark.parametrize(

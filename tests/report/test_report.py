@@ -234,10 +234,13 @@ def test_a_model_of_numbers_has_no_confusion_matrix(report, trained):
     [
         (["nowhere"], "no folder nowhere"),
         (["bars", "--samples", "0"], "look at one sample at least"),
+        (["broken"], "cannot read"),
         (["bars", "-o", "nowhere/r.html"], "nowhere/r.html: cannot be written"),
     ],
 )
-def test_what_is_wrong_is_said_in_one_line(trained, capsys, arguments, message):
+def test_what_is_wrong_is_said_in_one_line(trained, tmp_path, capsys, arguments, message):
+    (tmp_path / "broken").mkdir()
+    (tmp_path / "broken" / "run.json").write_text("{", "utf-8")
     assert main(["report", *arguments]) == 1
     (line,) = capsys.readouterr().err.splitlines()
     assert message in line

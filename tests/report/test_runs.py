@@ -7,7 +7,8 @@ import math
 
 import pytest
 
-from nnl_core.errors import DataError
+from nnl_core.errors import DataError, TrainingError
+from nnl_core.training.run_folder import note_failure
 from nnl_core.training.run_lock import locked
 from nnl_core.training.runs import Best, compare_settings, list_runs, newest_run, summary_of
 
@@ -46,6 +47,12 @@ def test_a_run_that_nobody_writes_and_that_has_no_result_has_failed(write_run, t
     run = summary_of(folder)
     assert run.state == "failed"
     assert "ended without a result" in run.problem
+
+
+def test_a_run_that_could_say_why_it_failed_is_quoted(write_run, tmp_path):
+    folder = write_run(tmp_path / "a")
+    note_failure(folder, TrainingError("the loss is nan at step 3"))
+    assert summary_of(folder).problem == "the loss is nan at step 3"
 
 
 def test_an_unfinished_run_has_the_numbers_of_its_log_up_to_the_torn_line(write_run, tmp_path):
@@ -148,8 +155,14 @@ def test_the_newest_run_is_the_one_that_began_last(write_run, tmp_path):
     assert newest_run(tmp_path) == newer
 
 
+def test_a_run_is_its_own_newest(write_run, tmp_path):
+    folder = write_run(tmp_path / "a", [{}])
+    write_run(tmp_path / "b", [{}])
+    assert newest_run(folder) == folder
+
+
 def test_where_there_is_no_run_there_is_no_newest(tmp_path):
-    with pytest.raises(DataError, match="has no runs; `nnl train` makes one"):
+    with pytest.raises(DataError, match="no run, nor has it any; `nnl train` makes one"):
         newest_run(tmp_path)
 
 
