@@ -109,13 +109,13 @@ def _forward(x: Array, states: Array, jumps: Array, lengths: Array) -> tuple[Arr
     return alpha, shares
 
 
-def _total(alpha: Array, ends: Array) -> tuple[Array, Array]:
+def total_of(alpha: Array, ends: Array) -> tuple[Array, Array]:
     """Return both ends' log probabilities ``(batch, 2)``, and that of both."""
     both = np.take_along_axis(alpha, ends[:, None] + np.arange(2), axis=1)
     return both, np.logaddexp(both[:, 0], both[:, 1])
 
 
-def _prepared(
+def prepared(
     log_probs: Array, targets: Array, input_lengths: Array, target_lengths: Array, blank: int
 ) -> tuple[Array, ...]:
     """Return the states that there are, and all as the recursion takes them."""
@@ -145,10 +145,10 @@ def ctc_loss_operator(
     zero_infinity: bool = False,
 ) -> Array:
     """Minus the logarithm of the probability of all paths that spell the targets."""
-    x, states, jumps, lengths, ends = _prepared(
+    x, states, jumps, lengths, ends = prepared(
         log_probs, targets, input_lengths, target_lengths, blank
     )
-    _, total = _total(_forward(x, states, jumps, lengths)[0], ends)
+    _, total = total_of(_forward(x, states, jumps, lengths)[0], ends)
     impossible = total < NEVER / 2
     return np.where(impossible, 0 if zero_infinity else np.inf, -total).astype(log_probs.dtype)
 
@@ -209,11 +209,11 @@ def ctc_loss_gradient(
     blank: int = 0,
 ) -> Array:
     """Minus ``g`` times the share of paths that spell the targets by way of each class and step."""
-    x, states, jumps, lengths, ends = _prepared(
+    x, states, jumps, lengths, ends = prepared(
         log_probs, targets, input_lengths, target_lengths, blank
     )
     alpha, shares = _forward(x, states, jumps, lengths)
-    both, total = _total(alpha, ends)
+    both, total = total_of(alpha, ends)
     factor = np.where((total < NEVER / 2) | (g == 0), 0, -wide(g))[:, None]
     there = np.zeros_like(alpha)  # factor times the share of paths that are at a state
     ended = np.where(factor == 0, 0, np.exp(both - total[:, None]) * factor)

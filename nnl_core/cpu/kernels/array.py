@@ -143,10 +143,10 @@ def _pad(
         return _copied(padding.pad_operator.reference(x, pad_width=pad_width, mode=mode), out)
     if out is None:
         out = np.empty([n + sum(pair) for n, pair in zip(x.shape, widths, strict=True)], x.dtype)
-    if mode == "constant" and x.size < out.size:
-        out.fill(constant_value)
     inside = _inside(x.shape, widths)
     if mode == "constant":
+        if x.size < out.size:
+            out.fill(constant_value)
         out[inside] = x
         return out
     copies = _copies(x.shape, widths, mode)

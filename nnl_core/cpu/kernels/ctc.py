@@ -53,10 +53,10 @@ def _ctc_loss(
     zero_infinity: bool,
     out: Array | None,
 ) -> Array:
-    x, states, jumps, lengths, ends = family._prepared(
+    x, states, jumps, lengths, ends = family.prepared(
         log_probs, targets, input_lengths, target_lengths, blank
     )
-    _, total = family._total(_forward(x, states, jumps, lengths, None), ends)
+    _, total = family.total_of(_forward(x, states, jumps, lengths, None), ends)
     impossible = total < family.NEVER / 2
     y = np.negative(total, out=out)
     np.copyto(y, 0 if zero_infinity else np.inf, where=impossible)
@@ -73,11 +73,11 @@ def _ctc_loss_gradient(
     blank: int,
     out: Array | None,
 ) -> Array:
-    x, states, jumps, lengths, ends = family._prepared(
+    x, states, jumps, lengths, ends = family.prepared(
         log_probs, targets, input_lengths, target_lengths, blank
     )
     shares = np.empty((len(x), 3, *states.shape), x.dtype)
-    both, total = family._total(_forward(x, states, jumps, lengths, shares), ends)
+    both, total = family.total_of(_forward(x, states, jumps, lengths, shares), ends)
     factor = np.where((total < family.NEVER / 2) | (g == 0), 0, -g)[:, None]
     there = np.zeros(states.shape, x.dtype)  # factor times the share of paths at a state
     ended = np.where(factor == 0, 0, np.exp(both - total[:, None]) * factor)
