@@ -393,7 +393,8 @@ class Trainer:
             if len(self.history) > epoch:  # the first part of an epoch that went on
                 self.history.pop()
             self.history.append(metrics)
-            self.tracker.record(metrics, tables, epoch=epoch + 1, step=self.state.step)
+            if is_done:  # a part of an epoch is no match for whole ones
+                self.tracker.record(metrics, tables, epoch=epoch + 1, step=self.state.step)
             watched: str | None = getattr(self.schedule, "metric", None)
             if watched is not None and watched not in metrics and is_complete:
                 raise TrainingError(

@@ -246,6 +246,22 @@ def test_the_tracker_knows_the_best_of_each(session):
     assert result.best == trainer.tracker.summary()
 
 
+def test_a_run_that_goes_on_knows_the_same_as_one_that_did_not_stop(session):
+    class Stopper:
+        def nnl_on_step_end(self, event):
+            if event.step == 4:
+                event.trainer.request_stop("enough")
+
+    options = {"batch_size": 1, "evaluate_every_steps": 3}
+    whole, stopped, going_on = (trainer_of(session, **options) for _ in range(3))
+    whole.run()
+    with session.listen(Stopper()):
+        assert stopped.run().steps == 5
+    going_on.restore(stopped.checkpoint())
+    going_on.run()
+    assert going_on.tracker.get_state() == whole.tracker.get_state()
+
+
 def test_directions_can_be_given_to_the_trainer(session):
     trainer = trainer_of(session, higher_is_better={"test/loss": True})
     result = trainer.run()
