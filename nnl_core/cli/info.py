@@ -12,7 +12,16 @@ from nnl_core.hooks import BackendSpec
 from nnl_core.hooks.manager import installed_version
 from nnl_core.session import Session
 
-DISTRIBUTIONS = ("numpy", "pluggy", "pydantic", "rich", "matplotlib", "safetensors", "pycuda")
+DISTRIBUTIONS = (
+    "numpy",
+    "pluggy",
+    "pydantic",
+    "rich",
+    "matplotlib",
+    "jinja2",
+    "safetensors",
+    "pycuda",
+)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -124,13 +124,13 @@ def draw_curves(
     Of one group, data sets have colours; of several, groups do, and data sets have line styles. A
     band is one deviation wide on both sides of a mean.
     """
-    # The object interface: pyplot would keep state of the whole process, and may open a window.
-    from matplotlib.figure import Figure
-
     panels = panels_of(groups, metrics)
     columns = min(PER_ROW, len(panels))
     rows = -(-len(panels) // columns)
     with inked(foreground):
+        # The object interface: pyplot would keep state of the whole process, and may open a window.
+        from matplotlib.figure import Figure
+
         figure = Figure(figsize=(max(4.6 * columns, 5.2), 3.4 * rows), layout="constrained")
         for place, (kind, lines) in enumerate(panels.items(), 1):
             _draw_panel(figure.add_subplot(rows, columns, place), kind, lines, len(groups) > 1)

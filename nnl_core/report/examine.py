@@ -66,7 +66,7 @@ def examine(model: Model, data: DataSource, limit: int) -> Examination:
             networks[len(ids)] = network, _output(network), _losses(model, network, len(ids))
         network, output, loss = networks[len(ids)]
         feed(network, batch)
-        forward_all([output] if loss is None else [output, loss])
+        forward_all([output] if loss is None else [output, loss], clear_buffer=True)
         outputs.append(np.array(output.d))
         if model.target in network.inputs:
             targets.append(np.array(network.inputs[model.target].d))
@@ -98,7 +98,7 @@ def _losses(model: Model, network: Network, count: int) -> Variable | None:
         loss = network.outputs["loss"]
     else:
         return None
-    if loss.shape[:1] != (count,) or (count == 1 and loss.size > 1 and loss.ndim == 1):
+    if loss.shape[:1] != (count,):
         return None
     return F.mean(F.reshape(loss, (count, -1)), axis=1)
 

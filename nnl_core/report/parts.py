@@ -9,6 +9,7 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -95,6 +96,7 @@ def picture(image: npt.NDArray[Any], label: str) -> Html:
     Its smallest value becomes black and its largest white. ``label`` is read out where it cannot be
     seen.
     """
+    require("PIL")
     from PIL import Image
 
     values = np.nan_to_num(np.asarray(image, np.float64), posinf=0.0, neginf=0.0)
@@ -125,6 +127,7 @@ def _svg(figure: Figure) -> Html:
 @contextmanager
 def inked(colour: str = FOREGROUND) -> Iterator[None]:
     """Let figures that are drawn in a block have text and axes of a colour."""
+    require("matplotlib")
     import matplotlib
 
     with matplotlib.rc_context(
@@ -135,17 +138,23 @@ def inked(colour: str = FOREGROUND) -> Iterator[None]:
             "xtick.color": colour,
             "ytick.color": colour,
             "font.size": 9,
+            "text.parse_math": False,  # names are no formulas
         }
     ):
         yield
 
 
+def require(name: str) -> None:
+    """Raise ConfigurationError where a module of the extra ``standard`` is missing."""
+    if find_spec(name) is None:
+        raise ConfigurationError(f"this needs {name}; install it, or nnl-core[standard]")
+
+
 @cache
 def _environment() -> Environment:
-    try:
-        import jinja2
-    except ImportError:
-        raise ConfigurationError("reports need jinja2; install it, or nnl-core[standard]") from None
+    require("jinja2")
+    import jinja2
+
     return jinja2.Environment(
         loader=jinja2.PackageLoader("nnl_core.report"),
         autoescape=True,

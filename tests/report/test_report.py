@@ -14,7 +14,7 @@ from PIL import Image
 from nnl_core.cli import main
 from nnl_core.hooks import Plugin, ReportSectionSpec
 from nnl_core.io import load
-from nnl_core.report import Html, ReportedRun, ReportSection, picture, render_report, table
+from nnl_core.report import Html, ReportedRun, ReportSection, parts, picture, render_report, table
 from nnl_core.session import Session
 from nnl_core.training.runs import summary_of
 
@@ -272,6 +272,24 @@ def test_cells_and_labels_are_escaped(read_page):
     text = table((HARM,), [(HARM,)]) + picture(np.eye(4), f'"{HARM}')
     assert "<script" not in text
     assert read_page(text).tags.count("img") == 1
+
+
+def test_names_are_no_formulas_for_the_curves(write_run, read_page, tmp_path):
+    run = write_run(tmp_path / "a", [{"test/$\\frac{1": 1.0}], name="$x_{$")
+    assert main(["report", str(run)]) == 0
+    page = read_page((run / "report.html").read_text("utf-8"))
+    assert "$\\frac{1" in page.sections["Learning curves"]
+    assert "svg" in page.tags
+
+
+@pytest.mark.parametrize("module", ["jinja2", "matplotlib"])
+def test_what_is_not_installed_is_named(write_run, tmp_path, monkeypatch, capsys, module):
+    run = write_run(tmp_path / "a", [{"test/loss": 1.0}])
+    monkeypatch.setattr("nnl_core.report.parts.find_spec", {module: None}.get)
+    parts._environment.cache_clear()
+    command = "report" if module == "jinja2" else "plot"
+    assert main([command, str(run), "-o", str(tmp_path / "out.png")]) == 1
+    assert f"this needs {module}; install it, or nnl-core[standard]" in capsys.readouterr().err
 
 
 # -------------------------------------------------------------------- sections of plugins

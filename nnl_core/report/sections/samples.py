@@ -51,13 +51,13 @@ def confusion_matrix(run: ReportedRun) -> ReportSection | None:
 
 
 def _draw(counts: Array) -> Figure:
-    from matplotlib.colors import LinearSegmentedColormap
-    from matplotlib.figure import Figure
-
     size = float(np.clip(0.42 * len(counts) + 1.4, 3.0, 9.0))
     shares = counts / np.maximum(counts.sum(axis=1, keepdims=True), 1)
-    shades = LinearSegmentedColormap.from_list("shades", [f"{COLOURS[0]}00", COLOURS[0]])
     with inked():
+        from matplotlib.colors import LinearSegmentedColormap
+        from matplotlib.figure import Figure
+
+        shades = LinearSegmentedColormap.from_list("shades", [f"{COLOURS[0]}00", COLOURS[0]])
         figure = Figure(figsize=(size, size), layout="constrained")
         axes = figure.add_subplot()
         axes.imshow(shares, cmap=shades, vmin=0, vmax=1)
