@@ -44,15 +44,16 @@ def steady_output() -> Iterator[None]:
 def _steady(stream: TextIO | None, stack: ExitStack) -> TextIO:
     if stream is None:  # the process was started with it closed
         return stack.enter_context(open(os.devnull, "w", encoding="utf-8"))
-    raw = getattr(getattr(stream, "buffer", None), "raw", None)
-    if type(raw) is not io.FileIO or not isinstance(stream, io.TextIOWrapper):
+    buffer = getattr(stream, "buffer", None)
+    raw = getattr(buffer, "raw", buffer)  # python -u has no buffer
+    if type(stream) is not io.TextIOWrapper or type(raw) is not io.FileIO:
         return stream  # somebody's own, such as a test's
     stream.flush()
     steady = io.TextIOWrapper(
         io.BufferedWriter(_Steady(raw.fileno(), "wb", closefd=False)),
         encoding=stream.encoding,
         errors="backslashreplace",
-        line_buffering=stream.line_buffering,
+        line_buffering=stream.line_buffering or stream.write_through,
     )
     stack.callback(steady.flush)
     return steady
