@@ -6,10 +6,16 @@ import argparse
 import sys
 from contextlib import ExitStack
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from nnl_core.cli.project import add_set, open_run
 from nnl_core.errors import DataError, NnlError
 from nnl_core.session import Session
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from nnl_core.training.run_folder import SavedRun
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -44,7 +50,6 @@ def run(arguments: argparse.Namespace, session: Session) -> int:
     from nnl_core.io import replace_file
     from nnl_core.report.page import render_report
     from nnl_core.report.run import Opened, ReportedRun
-    from nnl_core.training.run_folder import read_run
     from nnl_core.training.runs import newest_run, summary_of
 
     if arguments.samples < 1:
@@ -56,7 +61,7 @@ def run(arguments: argparse.Namespace, session: Session) -> int:
     with ExitStack() as stack:
         opened: Opened | str
         try:
-            saved = read_run(summary.folder, arguments.overrides)
+            saved = _saved(summary.folder, arguments.overrides)
             opened = Opened(stack.enter_context(open_run(saved, session)), saved.parameters)
             session = opened.workbench.session
         except NnlError as error:
@@ -71,3 +76,23 @@ def run(arguments: argparse.Namespace, session: Session) -> int:
         file.write(page.encode("utf-8"))
     print(f"written to {path}")
     return 0
+
+
+def _saved(folder: Path, overrides: Sequence[str]) -> SavedRun:
+    """Read a run; of one that has not finished, the parameters are those of its last checkpoint."""
+    from nnl_core.settings import override
+    from nnl_core.training.checkpoint_files import FOLDER, Checkpoints
+    from nnl_core.training.run_folder import PARAMETER_FILES, SavedRun, read_begun_run, read_run
+
+    try:
+        return read_run(folder, overrides)
+    except DataError:
+        checkpoints = Checkpoints(folder / FOLDER)
+        for step in reversed(checkpoints.steps()):
+            for name in PARAMETER_FILES:
+                path = checkpoints.place(step) / name
+                if path.is_file():
+                    begun = read_begun_run(folder)
+                    project = begun.as_project(override(begun.description["settings"], overrides))
+                    return SavedRun(folder, project, path, begun.project_file.parent)
+        raise

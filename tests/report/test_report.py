@@ -196,6 +196,18 @@ def test_a_run_that_failed_has_a_page_that_says_what_it_lacks(
     assert "Learning curves" not in page.sections
 
 
+def test_a_run_that_has_not_finished_is_shown_as_of_its_newest_checkpoint(report, trained):
+    _, run = trained
+    for number in (1, 10, 9):
+        (run / "checkpoints" / str(number)).mkdir(parents=True)
+    (run / "parameters.safetensors").rename(run / "checkpoints" / "10" / "parameters.safetensors")
+    (run / "result.json").unlink()
+    page = report()
+    assert page.rows("Summary")["state"] == ["failed"]
+    assert "checkpoints/10/parameters.safetensors" in page.sections["Parameters"]
+    assert "21 samples" in page.sections["Worst samples"]
+
+
 def test_where_the_data_has_gone_the_rest_is_there(report, trained):
     (trained[0] / "bars.npz").unlink()
     page = report()

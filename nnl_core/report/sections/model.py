@@ -40,7 +40,7 @@ def parameters(run: ReportedRun) -> ReportSection:
             )
         )
     head = ("name", "shape", "count", "mean", "deviation", "norm", "")
-    text = f"{total:,} numbers in {len(rows)} parameters."
+    text = f"{total:,} numbers in {len(rows)} parameters, from {run.parameter_file}."
     return ReportSection("Parameters", [text, table(head, rows)])
 
 
