@@ -1,9 +1,17 @@
 from __future__ import annotations
 
+import re
+import tomllib
+from pathlib import Path
+
+import numpy as np
 import pytest
 
 from nnl_core.errors import ConfigurationError
+from nnl_core.graph.spec import Spec
+from nnl_core.session import Session
 from nnl_core.settings import FieldSettings, check, open_project, override
+from nnl_core.training.project import Workbench
 
 MINIMAL = {"model": {"function": "model:net"}}
 
@@ -122,3 +130,19 @@ def test_a_file_of_another_kind_is_no_project_file(tmp_path):
     (tmp_path / "model.py").write_text("import os")
     with pytest.raises(ConfigurationError, match=r"model.py is neither a folder nor .*\(.toml\)"):
         open_project(tmp_path / "model.py")
+
+
+def test_the_page_on_training_shows_layers_that_there_are():
+    page = (Path(__file__).parents[1] / "docs" / "training.md").read_text("utf-8")
+    (block,) = (
+        block
+        for block in re.findall(r"^```toml\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
+        if "layers = [" in block
+    )
+    settings = check(tomllib.loads(block), "page")
+    with Session(discover=False, environment={}) as session:
+        model = Workbench(settings, Path(), session).model()
+        image = Spec((1, 28, 28), np.dtype(np.float32))
+        output = model.build({"x": image}, 2, training=True).outputs["output"]
+    assert output.shape == (2, 10)
+    assert "classes/affine/W" in model.parameters
