@@ -71,7 +71,7 @@ def test_further_keys_of_the_solver_are_its_arguments():
         ),
         (
             {**MINIMAL, "train": {"last_batch": "cut"}},
-            "nnl.toml: train.last_batch = 'cut': input should be 'keep' or 'drop'",
+            "nnl.toml: train.last_batch = 'cut': input should be 'keep', 'drop' or 'pad'",
         ),
     ],
 )
