@@ -304,3 +304,33 @@ def test_without_tensorboard_the_plugin_names_the_extra(run, monkeypatch):
         monkeypatch.delitem(sys.modules, name)
     with pytest.raises(ConfigurationError, match=r"install nnl-core\[tensorboard\]"):
         run("tensorboard")
+
+
+def test_tensorboard_reads_what_was_reported(run, line, tmp_path):
+    from tensorboard.backend.event_processing.event_file_loader import EventFileLoader
+
+    result = run("tensorboard", evaluate={"test": line})
+    (path,) = (tmp_path / "tensorboard").iterdir()
+    found = {}
+    for event in EventFileLoader(str(path)).Load():
+        for value in event.summary.value:
+            found[value.tag, event.step] = value.tensor.float_val[0]
+    assert [step for name, step in found if name == "loss"] == [1, 2, 3, 4]
+    for name, value in result.metrics.items():
+        assert found[name, 4] == pytest.approx(value, rel=1e-6)
+
+
+def test_a_run_that_goes_on_says_where_to_tensorboard(run, line, tmp_path, make_model):
+    from tensorboard.backend.event_processing.event_file_loader import EventFileLoader
+
+    with Session(["tensorboard"], discover=False, environment={}) as session:
+        trainer = Trainer(
+            make_model(), line, S.Sgd(lr=0.1), epochs=1, batch_size=5, folder=tmp_path,
+            session=session,
+        )  # fmt: skip
+        trainer.run()
+        trainer.epochs = 2
+        trainer.run()
+    last = sorted((tmp_path / "tensorboard").iterdir())[-1]
+    starts = [e.step for e in EventFileLoader(str(last)).Load() if e.HasField("session_log")]
+    assert starts == [3]  # two steps were made before

@@ -74,7 +74,7 @@ def test_every_dependency_is_bounded_and_pinned_within_its_bounds(line):
 def test_every_dependency_has_its_reason():
     page = (ROOT / "docs" / "dependencies.md").read_text("utf-8")
     explained = re.findall(
-        r"^\|(?: `(?:standard|hdf5|cuda)` \|)? `([\w-]+)` \| \S", page, re.MULTILINE
+        r"^\|(?: `(?:standard|hdf5|tensorboard|cuda)` \|)? `([\w-]+)` \| \S", page, re.MULTILINE
     )
     groups = [PROJECT["dependencies"], *EXTRAS.values(), DEV_GROUP]
     own = {PROJECT["name"], *member_names()}
