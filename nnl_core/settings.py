@@ -22,7 +22,6 @@ from pydantic import (
     field_validator,
     model_validator,
 )
-from pydantic_core import CoreSchema
 
 from nnl_core.errors import ConfigurationError
 from nnl_core.hooks.loading import did_you_mean
@@ -58,7 +57,7 @@ class ShortTable(Table):
 
     @classmethod
     def __get_pydantic_json_schema__(
-        cls, core: CoreSchema, handler: GetJsonSchemaHandler
+        cls, core: Any, handler: GetJsonSchemaHandler
     ) -> dict[str, Any]:
         made = handler(core)
         table = handler.resolve_ref_schema(made)
