@@ -250,11 +250,14 @@ def softplus(x: Operand, beta: float = 1.0) -> Variable:
 @defop("nnl::softsign", save=("x",))
 @single_precision
 def softsign_operator(x: Array) -> Array:
-    """``x / (1 + |x|)``."""
-    return x / (1 + np.abs(x))
+    """``x / (1 + |x|)``, of infinity 1."""
+    near = np.clip(x, -SOFTSIGN_FAR, SOFTSIGN_FAR)
+    return np.asarray(near / (1 + np.abs(near)))
 
 
-softsign_operator.elementwise("x / (1.0f + fabsf(x))")
+softsign_operator.elementwise(
+    "fabsf(x) > 1e30f ? (x > 0.0f ? 1.0f : -1.0f) : x / (1.0f + fabsf(x))"
+)
 softsign_operator.samples(unary_samples)
 
 
@@ -292,11 +295,19 @@ def softsign(x: Operand) -> Variable:
 @single_precision
 def swish_operator(x: Array) -> Array:
     """``x sigmoid(x)``."""
+FAR = 1000.0
+"""Where gates have long been 0 or 1 exactly: what lies beyond counts as this, so that minus
+infinity times 0 is 0."""
+
+
+def _near(x: Variable) -> Variable:
+    return F.clip(x, -FAR, FAR)
+
     small = np.exp(-np.abs(x))
-    return x * (np.where(x < 0, small, 1) / (1 + small))
+    return np.maximum(x, -FAR) * (np.where(x < 0, small, 1) / (1 + small))
 
 
-swish_operator.elementwise("x / (1.0f + expf(-x))")
+swish_operator.elementwise("x < -1000.0f ? 0.0f : x / (1.0f + expf(-x))")
 swish_operator.samples(unary_samples)
 
 
@@ -308,6 +319,7 @@ def swish_vjp(g: Any, y: Any, x: Any) -> tuple[Any, ...]:
 
 
 def swish(x: Operand) -> Variable:
+    x = _near(x)
     """Compute ``y = x sigmoid(x)``.
 
     Ramachandran et al., 2017.
@@ -358,10 +370,13 @@ GELU_SCALE, GELU_CUBE = math.sqrt(2 / math.pi), 0.044715
 @single_precision
 def gelu_operator(x: Array) -> Array:
     """``x / 2 (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3)))``."""
-    return 0.5 * x * (1 + np.tanh(GELU_SCALE * (x + GELU_CUBE * x * x * x)))
+    near = np.maximum(x, -FAR)
+    return 0.5 * near * (1 + np.tanh(GELU_SCALE * (near + GELU_CUBE * near * near * near)))
 
 
-gelu_operator.elementwise("0.5f * x * (1.0f + tanhf(0.7978845608f * (x + 0.044715f * x * x * x)))")
+gelu_operator.elementwise(
+    "x < -1000.0f ? 0.0f : 0.5f * x * (1.0f + tanhf(0.7978845608f * (x + 0.044715f * x * x * x)))"
+)
 gelu_operator.samples(unary_samples)
 
 
@@ -379,10 +394,10 @@ def gelu_vjp(g: Any, y: Any, x: Any) -> tuple[Any, ...]:
 @single_precision
 def exact_gelu_operator(x: Array) -> Array:
     """``x / 2 (1 + erf(x / sqrt(2)))``."""
-    return 0.5 * x * (1 + lookup("nnl::erf").reference(x * math.sqrt(0.5)))
+    return 0.5 * np.maximum(x, -FAR) * (1 + lookup("nnl::erf").reference(x * math.sqrt(0.5)))
 
 
-exact_gelu_operator.elementwise("0.5f * x * (1.0f + erff(0.7071067812f * x))")
+exact_gelu_operator.elementwise("x < -1000.0f ? 0.0f : 0.5f * x * (1.0f + erff(0.7071067812f * x))")
 exact_gelu_operator.samples(unary_samples)
 
 
@@ -394,6 +409,7 @@ def exact_gelu_vjp(g: Any, y: Any, x: Any) -> tuple[Any, ...]:
     return (F.chain_rule(g, below + x * density),)
 
 
+    x = _near(x)
 def gelu(x: Operand, *, approximate: str = "tanh") -> Variable:
     """Weigh ``x`` by the standard normal distribution function at ``x``.
 
@@ -431,10 +447,12 @@ def gelu(x: Operand, *, approximate: str = "tanh") -> Variable:
 @single_precision
 def mish_operator(x: Array) -> Array:
     """``x tanh(softplus(x))``."""
-    return x * np.tanh(_softplus(x))
+    return np.maximum(x, -FAR) * np.tanh(_softplus(x))
 
 
-mish_operator.elementwise("x * tanhf(fmaxf(x, 0.0f) + log1pf(expf(-fabsf(x))))")
+mish_operator.elementwise(
+    "x < -1000.0f ? 0.0f : x * tanhf(fmaxf(x, 0.0f) + log1pf(expf(-fabsf(x))))"
+)
 mish_operator.samples(unary_samples)
 
 
@@ -446,6 +464,7 @@ def mish_vjp(g: Any, y: Any, x: Any) -> tuple[Any, ...]:
 
 
 def mish(x: Operand) -> Variable:
+    x = _near(x)
     """Compute ``y = x tanh(log(1 + exp(x)))``.
 
     Misra, 2019.

@@ -289,6 +289,10 @@ ENDS: dict[str, tuple[float, float]] = {
     "hard_sigmoid": (0, 1),
     "hard_tanh": (-1, 1),
     "tanh_shrink": (-INF, INF),
+    "softsign": (-1, 1),
+    "silu": (0, INF),
+    "gelu": (0, INF),
+    "mish": (0, INF),
     "erf": (-1, 1),
     "exp": (0, INF),
     "expm1": (-1, INF),
@@ -316,6 +320,20 @@ def test_at_infinity_is_the_limit(
     result = evaluate(lambda: getattr(F, name)(np.array([-INF, INF], dtype)))
     np.testing.assert_allclose(
         result, np.array(ends, dtype), rtol=1e-3 if dtype[-2] == "1" else 1e-6
+    )
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
+@pytest.mark.parametrize("name", ["silu", "gelu", "exact gelu", "mish", "softsign"])
+def test_slopes_at_infinity_are_the_limits(name: str, dtype: str, differentiate: Any) -> None:
+    def build(x: Variable) -> Any:
+        return F.gelu(x, approximate="none") if name == "exact gelu" else getattr(F, name)(x)
+
+    y, slope = differentiate(build, np.array([-INF, -1000.0, 1000.0, INF], dtype))
+    ends = [-1, 1] if name == "softsign" else [0, INF]
+    np.testing.assert_array_equal(y[[0, 3]], ends)
+    np.testing.assert_allclose(
+        slope, [0, 0, 0, 0] if name == "softsign" else [0, 0, 1, 1], atol=2e-6
     )
 
 

@@ -151,7 +151,8 @@ def _tanh_shrink(x: Array, out: Array) -> None:
 
 @_attach(family.softsign_operator)
 def _softsign(x: Array, out: Array) -> None:
-    np.divide(x, np.abs(x) + 1, out=out)
+    np.clip(x, -family.SOFTSIGN_FAR, family.SOFTSIGN_FAR, out=out)
+    np.divide(out, np.abs(out) + 1, out=out)
 
 
 @_attach(family.swish_operator)
@@ -159,18 +160,20 @@ def _swish(x: Array, out: Array) -> None:
     gate = np.negative(x, out=np.empty(x.shape, x.dtype))
     np.exp(gate, out=gate)
     np.add(gate, 1, out=gate)
-    np.divide(x, gate, out=out)
+    np.maximum(x, -family.FAR, out=out)
+    np.divide(out, gate, out=out)
 
 
 @_attach(family.gelu_operator)
 def _gelu(x: Array, out: Array) -> None:
-    gate = np.multiply(x, x, out=np.empty(x.shape, x.dtype))
+    np.maximum(x, -family.FAR, out=out)
+    gate = np.multiply(out, out, out=np.empty(x.shape, x.dtype))
     np.multiply(gate, family.GELU_SCALE * family.GELU_CUBE, out=gate)
     np.add(gate, family.GELU_SCALE, out=gate)
-    np.multiply(gate, x, out=gate)
+    np.multiply(gate, out, out=gate)
     np.tanh(gate, out=gate)
     np.add(gate, 1, out=gate)
-    np.multiply(gate, x, out=out)
+    np.multiply(out, gate, out=out)
     np.multiply(out, 0.5, out=out)
 
 
@@ -179,4 +182,5 @@ def _mish(x: Array, out: Array) -> None:
     gate = np.empty(x.shape, x.dtype)
     _softplus_of(x, gate)
     np.tanh(gate, out=gate)
-    np.multiply(x, gate, out=out)
+    np.maximum(x, -family.FAR, out=out)
+    np.multiply(out, gate, out=out)
