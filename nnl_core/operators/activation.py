@@ -33,6 +33,11 @@ __all__ = [
     "tanh_shrink",
 ]
 
+FAR = 1000.0
+"""Where gates have long been 0 or 1 exactly; beyond counts as this: infinity times 0 has no value."""
+SOFTSIGN_FAR = 1e30
+"""Where softsign has long been 1, and counts infinity as."""
+
 
 # Sigmoids ----------------------------------------------------------------------------------------
 
@@ -291,18 +296,14 @@ def softsign(x: Operand) -> Variable:
 # Gated by themselves -----------------------------------------------------------------------------
 
 
+def _near(x: Variable) -> Variable:
+    return F.clip(x, -FAR, FAR)
+
+
 @defop("nnl::swish", save=("x",))
 @single_precision
 def swish_operator(x: Array) -> Array:
     """``x sigmoid(x)``."""
-FAR = 1000.0
-"""Where gates have long been 0 or 1 exactly: what lies beyond counts as this, so that minus
-infinity times 0 is 0."""
-
-
-def _near(x: Variable) -> Variable:
-    return F.clip(x, -FAR, FAR)
-
     small = np.exp(-np.abs(x))
     return np.maximum(x, -FAR) * (np.where(x < 0, small, 1) / (1 + small))
 
@@ -314,12 +315,12 @@ swish_operator.samples(unary_samples)
 @swish_operator.vjp
 def swish_vjp(g: Any, y: Any, x: Any) -> tuple[Any, ...]:
     """``g s (1 + x (1 - s))`` for ``s = sigmoid(x)``."""
+    x = _near(x)
     s = sigmoid(x)
     return (F.chain_rule(g, s * (1 + x * (1 - s))),)
 
 
 def swish(x: Operand) -> Variable:
-    x = _near(x)
     """Compute ``y = x sigmoid(x)``.
 
     Ramachandran et al., 2017.
@@ -404,12 +405,12 @@ exact_gelu_operator.samples(unary_samples)
 @exact_gelu_operator.vjp
 def exact_gelu_vjp(g: Any, y: Any, x: Any) -> tuple[Any, ...]:
     """``g (P + x p)`` for the standard normal distribution function ``P`` and its density ``p``."""
+    x = _near(x)
     below = (F.erf(x * math.sqrt(0.5)) + 1) * 0.5
     density = F.exp(x * x * -0.5) * (1 / math.sqrt(2 * math.pi))
     return (F.chain_rule(g, below + x * density),)
 
 
-    x = _near(x)
 def gelu(x: Operand, *, approximate: str = "tanh") -> Variable:
     """Weigh ``x`` by the standard normal distribution function at ``x``.
 
@@ -459,12 +460,12 @@ mish_operator.samples(unary_samples)
 @mish_operator.vjp
 def mish_vjp(g: Any, y: Any, x: Any) -> tuple[Any, ...]:
     """``g (t + x (1 - t^2) sigmoid(x))`` for ``t = tanh(softplus(x))``."""
+    x = _near(x)
     t = tanh(softplus(x))
     return (F.chain_rule(g, t + x * (1 - t * t) * sigmoid(x)),)
 
 
 def mish(x: Operand) -> Variable:
-    x = _near(x)
     """Compute ``y = x tanh(log(1 + exp(x)))``.
 
     Misra, 2019.
