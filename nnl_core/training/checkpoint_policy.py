@@ -113,7 +113,9 @@ class CheckpointWriter:
             return True
         if policy.every_minutes and self._clock() - self._last >= 60 * policy.every_minutes:
             return True
-        return state.step in policy.best_steps(trainer)
+        every = trainer.evaluate_every_steps
+        is_measured = epoch_ended or (every is not None and state.step % every == 0)
+        return is_measured and state.step in policy.best_steps(trainer)
 
     def _delete(self) -> None:
         steps = self.files.steps()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from operator import is_
 from typing import cast
 
 import numpy as np
@@ -37,12 +38,15 @@ def pack(value: object, arrays: dict[str, Array], place: str) -> object:
         return value
     if isinstance(value, list | tuple):
         items = [pack(item, arrays, f"{place}/{i}") for i, item in enumerate(value)]
-        if isinstance(value, list):
-            return items
-        return {TUPLE: items}
+        if isinstance(value, tuple):
+            return {TUPLE: items}
+        # What JSON can hold is not copied: a history of many epochs would be there twice.
+        return value if all(map(is_, items, value)) else items
     if isinstance(value, Mapping):
         if all(type(key) is str and not key.startswith("$") for key in value):
-            return {key: pack(item, arrays, f"{place}/{key}") for key, item in value.items()}
+            packed = {key: pack(item, arrays, f"{place}/{key}") for key, item in value.items()}
+            is_same = type(value) is dict and all(map(is_, packed.values(), value.values()))
+            return value if is_same else packed
         pairs = [[*pair] for pair in value.items()]
         return {PAIRS: pack(pairs, arrays, place)}
     raise TypeError(f"{place} is a {type(value).__name__}")

@@ -435,3 +435,34 @@ def test_a_run_of_npz_files_goes_on_too(rich_project, tmp_path, monkeypatch):
     one, other = (load(folder / "parameters.npz").parameters for folder in (whole, run))
     for name, entry in one.items():
         np.testing.assert_array_equal(entry.array, other[name].array)
+
+
+def test_a_run_whose_terminal_is_closed_saves_and_stops(rich_project, tmp_path):
+    run = tmp_path / "run"
+    code = """
+import fcntl, os, sys, termios
+from nnl_core.cli import main
+fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+sys.exit(main())
+"""
+    ours, theirs = os.openpty()
+    process = subprocess.Popen(
+        [
+            *(sys.executable, "-c", code, "-p", "progress", "train", rich_project),
+            *("--out", run, "--set", "train.epochs=1000000"),
+        ],
+        env={**os.environ, "PYTHONPATH": str(ROOT), "TERM": "dumb"},
+        stdin=theirs,
+        stdout=theirs,
+        stderr=theirs,
+        start_new_session=True,
+    )
+    os.close(theirs)
+    shown = b""
+    while b"epoch 1/" not in shown:
+        shown += os.read(ours, 10_000)
+    os.close(ours)
+    assert process.wait(timeout=300) == 129
+    result = result_of(run)
+    assert result["stopped"] == "the terminal has gone"
+    assert (run / "checkpoints" / str(result["steps"])).is_dir()
