@@ -32,7 +32,7 @@ from nnl_core.schedules import LinearWarmupScheduler
 from nnl_core.solvers import DynamicLossScale, ParameterGroup
 from nnl_core.training.checkpoint_policy import CheckpointPolicy
 from nnl_core.training.layers import LayeredModel
-from nnl_core.training.metrics import LOSSES, Comparison
+from nnl_core.training.metrics import LOSSES, Choice, Comparison, choices
 from nnl_core.training.model import Model, ModelFunction
 from nnl_core.training.trainer import Trainer
 
@@ -81,13 +81,6 @@ class Workbench:
     def model(self) -> Model:
         """Import the model function, or put its layers together."""
         settings: ModelSettings = self.settings.model
-        metrics: list[dict[str, object]] = []
-        for metric in settings.metrics:
-            table = metric.model_dump(by_alias=True, exclude_none=True)
-            if ":" in metric.name:
-                table.setdefault("as", metric.name.rpartition(":")[2])
-                table["name"] = self._import(metric.name, "metric")
-            metrics.append(table)
         loss: str | Comparison | None = settings.loss
         if settings.loss is not None and ":" in settings.loss:
             loss = cast(Comparison, self._import(settings.loss, "model.loss"))
@@ -107,6 +100,7 @@ class Workbench:
                 input=settings.input,
                 where=f"{self.where}: model.layers",
             )
+        metrics = self._metrics()
         with self._at("model.arguments", settings.arguments):
             return Model(
                 cast(ModelFunction, function),
@@ -116,6 +110,23 @@ class Workbench:
                 arguments=settings.arguments,
                 session=self.session,
             )
+
+    def _metrics(self) -> dict[str, Choice]:
+        """Choose metrics. Without arguments, a name may be that of an output, known later."""
+        tables: list[dict[str, object]] = []
+        for metric in self.settings.model.metrics:
+            table = metric.model_dump(by_alias=True, exclude_none=True)
+            if ":" in metric.name:
+                table.setdefault("as", metric.name.rpartition(":")[2])
+                table["name"] = self._import(metric.name, "model.metrics")
+            tables.append(table)
+        with self._at("model.metrics", [table["name"] for table in tables]):
+            chosen = choices(tables)
+        for label, choice in chosen.items():
+            if choice.arguments:
+                with self._at("model.metrics", label):
+                    choice.make(label, self.session)
+        return chosen
 
     @contextmanager
     def scope(self) -> Iterator[None]:

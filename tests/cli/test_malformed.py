@@ -157,6 +157,16 @@ MISTAKES = {
         ("loss =", 'metrics = ["perplexty"]\nloss ='),
         "nnl.toml: model.metrics: unknown metric 'perplexty'; did you mean 'perplexity'?",
     ),
+    "an argument that a metric does not take": (
+        ("loss =", 'metrics = [{ name = "top_n_accuracy", m = 3 }]\nloss ='),
+        "nnl.toml: model.metrics = 'top_n_accuracy': metric 'top_n_accuracy' takes no 'm'; it "
+        "takes n",
+    ),
+    "two metrics of one name": (
+        ("loss =", 'metrics = ["accuracy", "accuracy"]\nloss ='),
+        "nnl.toml: model.metrics = ['accuracy', 'accuracy']: two metrics are reported as "
+        "'accuracy'; name one with as = ...",
+    ),
     "a layer that there is not": (
         ('function = "model:line"', 'layers = ["embd"]'),
         "nnl.toml: model.layers.0.layer = 'embd': there is no such layer; did you mean 'embed'?",

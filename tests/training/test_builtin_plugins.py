@@ -62,6 +62,21 @@ def test_what_was_not_measured_in_an_epoch_is_an_empty_cell(run, line, tmp_path)
     assert first[2] == "" and float(second[2]) > 0
 
 
+def test_a_run_that_goes_on_has_each_epoch_once(make_model, line, tmp_path):
+    checkpoint = None
+    for epochs in (2, 3):
+        with Session(["csv_log"], discover=False, environment={}) as session:
+            trainer = Trainer(
+                make_model(), line, S.Sgd(lr=0.1), epochs=epochs, batch_size=5, folder=tmp_path,
+                session=session,
+            )  # fmt: skip
+            if checkpoint is not None:
+                trainer.restore(checkpoint)
+            trainer.run()
+            checkpoint = trainer.checkpoint()
+    assert [row[0] for row in table(tmp_path)] == ["epoch", "1", "2", "3"]
+
+
 def test_the_table_of_a_run_without_a_folder_is_refused(run):
     with pytest.raises(ConfigurationError, match="csv_log writes into a folder"):
         run("csv_log", folder=None)
