@@ -150,7 +150,8 @@ def go_on(trainer: Trainer, run: BegunRun, step: int | None, report: Report) -> 
             f"{run.folder} has finished, after {trainer.state.epoch} epochs; "
             f"--set train.epochs={2 * trainer.state.epoch} lets it go on"
         )
-    result.unlink(missing_ok=True)
+    for name in ("result.json", "failure.json"):
+        (run.folder / name).unlink(missing_ok=True)
     files.remove(known for known in files.steps() if known > checkpoint.state.step)
 
 
