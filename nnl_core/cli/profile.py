@@ -7,6 +7,7 @@ import json
 from typing import TYPE_CHECKING
 
 from nnl_core.cli.project import add_project, open_workbench
+from nnl_core.cli.table import print_table
 from nnl_core.session import Session
 
 if TYPE_CHECKING:
@@ -34,14 +35,14 @@ def run(arguments: argparse.Namespace, session: Session) -> int:
     if arguments.json:
         print(json.dumps([row._asdict() for row in rows], indent=2))
     else:
-        print_table(rows)
+        print_costs(rows)
     return 0
 
 
-def print_table(rows: list[NodeProfile]) -> None:
+def print_costs(rows: list[NodeProfile]) -> None:
     """Print one line for each node, and the sums."""
     total = sum(row.seconds for row in rows)
-    lines = [COLUMNS]
+    lines = []
     for row in rows:
         share = row.seconds / total if total else 0.0
         shape = "x".join(str(length) for length in row.shape) or "-"
@@ -51,13 +52,7 @@ def print_table(rows: list[NodeProfile]) -> None:
         multiply_adds=sum(row.multiply_adds for row in rows),
     )
     lines.append(("total", "", "", *_costs(total, 1.0, sums)))
-    widths = [max(len(line[place]) for line in lines) for place in range(len(COLUMNS))]
-    for line in lines:
-        cells = [
-            cell.ljust(width) if place < 3 else cell.rjust(width)
-            for place, (cell, width) in enumerate(zip(line, widths, strict=True))
-        ]
-        print("  ".join(cells).rstrip())
+    print_table(COLUMNS, lines, right=COLUMNS[3:])
 
 
 def _costs(seconds: float, share: float, row: NodeProfile) -> tuple[str, str, str, str]:

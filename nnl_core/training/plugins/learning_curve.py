@@ -33,29 +33,12 @@ class LearningCurvePlugin(Plugin):
 
 def draw(history: Sequence[Mapping[str, float]], path: Path) -> None:
     """Draw the metrics of epochs: ``train/loss`` and ``test/loss`` share the panel ``loss``."""
-    # The object interface: pyplot would keep state of the whole process, and may open a window.
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-    from matplotlib.ticker import MaxNLocator
-
+    from nnl_core.report.curves import draw_curves, each_alone
     from nnl_core.training.files import replacing
+    from nnl_core.training.runs import RunSummary
 
-    panels: dict[str, dict[str, list[tuple[int, float]]]] = {}
-    for epoch, metrics in enumerate(history, 1):
-        for name, value in metrics.items():
-            part, _, kind = name.rpartition("/")
-            panels.setdefault(kind, {}).setdefault(part or kind, []).append((epoch, value))
-    figure = Figure(figsize=(5 * len(panels), 3.6), layout="constrained")
-    FigureCanvasAgg(figure)
-    for place, (kind, lines) in enumerate(panels.items(), 1):
-        axes = figure.add_subplot(1, len(panels), place)
-        for part, points in lines.items():
-            axes.plot(*zip(*points, strict=True), marker="o", markersize=3, label=part)
-        axes.set_xlabel("epoch")
-        axes.set_ylabel(kind)
-        axes.xaxis.set_major_locator(MaxNLocator(integer=True))
-        axes.grid(alpha=0.3)
-        axes.legend()
+    run = RunSummary(path.parent, "running", history=tuple(history))
+    figure = draw_curves(each_alone([run]), foreground="black")
     with replacing(path) as draft:
         figure.savefig(draft, dpi=120, metadata={"Software": None})
 
