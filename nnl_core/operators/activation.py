@@ -34,7 +34,7 @@ __all__ = [
 ]
 
 FAR = 1000.0
-"""Where gates have long been 0 or 1 exactly; beyond counts as this: infinity times 0 has no value."""
+"""Where gates have long been 0 or 1 exactly, and count infinity as: it times 0 is no number."""
 SOFTSIGN_FAR = 1e30
 """Where softsign has long been 1, and counts infinity as."""
 

@@ -10,11 +10,11 @@ import numpy as np
 
 from nnl_core import functions as F
 from nnl_core.errors import ShapeError
-from nnl_core.graph.dtypes import as_dtype
+from nnl_core.graph.dtypes import DEFAULT_DTYPE, as_dtype, is_floating
 from nnl_core.graph.operator import Array, Operator, Sample
 from nnl_core.graph.spec import Spec, normalize_axes
 from nnl_core.graph.variable import Operand, Variable
-from nnl_core.operators.arithmetic import broadcast_to
+from nnl_core.operators.arithmetic import broadcast_to, cast
 
 Axes: TypeAlias = int | Sequence[int] | None
 
@@ -85,10 +85,21 @@ def call_reduction(
 ) -> Any:
     """Call a reduction with an ``axis`` as users give it."""
     variable = x if isinstance(x, Variable) else Variable.constant(x)
-    given = axis if axis is None else tuple(np.atleast_1d(axis).tolist())
+    given = tuple(axis.tolist()) if isinstance(axis, np.ndarray) and axis.ndim else axis
     try:
         axes = normalize_axes(given, variable.ndim)
     except ShapeError as error:
         name = operator.__name__
         raise ShapeError(f"{name}: {error}: input shape {variable.shape}") from None
     return operator(variable, axes=axes, keepdims=bool(keepdims), **attributes)
+
+
+def call_statistic(
+    operator: Operator, x: Operand, axis: Axes, keepdims: bool, **attributes: Any
+) -> Any:
+    """Call a reduction of floating elements: of integers in ``float64``, rounded to ``float32``."""
+    variable = x if isinstance(x, Variable) else Variable.constant(x)
+    if is_floating(variable.dtype):
+        return call_reduction(operator, variable, axis, keepdims, **attributes)
+    exact = cast(variable, np.float64)
+    return cast(call_reduction(operator, exact, axis, keepdims, **attributes), DEFAULT_DTYPE)

@@ -23,7 +23,7 @@ __all__ = ["cummax", "cummin", "logcumsumexp", "topk"]
 def _along(name: str, x: Variable, axis: int | None) -> int:
     """Return an axis (``None`` is 0) counted from the front; name the function in the error."""
     try:
-        return normalize_axis(int(axis or 0), x.ndim)
+        return normalize_axis(0 if axis is None else axis, x.ndim)
     except ShapeError as error:
         raise ShapeError(f"{name}: {error}: input shape {x.shape}") from None
 
@@ -174,6 +174,8 @@ def logcumsumexp_operator(
 ) -> Array:
     """``log`` of the running sum of ``exp(x)``; of no elements it is ``-inf``."""
     result = np.full(x.shape, -np.inf, x.dtype)
+    if not x.size:
+        return result
     source, target = (np.moveaxis(one, axis, 0) for one in (x, result))
     if reverse:
         source, target = source[::-1], target[::-1]
@@ -205,20 +207,29 @@ def logcumsumexp_vjp(
         return (g,)
     back = {"axis": axis, "reverse": not reverse}
     sums = logcumsumexp_operator(x, axis=axis, reverse=reverse) if exclusive else y
+
+    def place(part: slice) -> tuple[slice, ...]:
+        return (*[slice(None)] * axis, part)
+
     first, second = (slice(None, -1), slice(1, None))[:: -1 if reverse else 1]
-    before, behind = (F.getitem(sums, (*[slice(None)] * axis, part)) for part in (first, second))
+    before, behind = F.getitem(sums, place(first)), F.getitem(sums, place(second))
     widths = [0] * (2 * x.ndim)
     widths[2 * axis + (0 if reverse else 1)] = 1  # nothing comes behind the last
-    factors = F.pad(_ratio(before, behind), widths)
+    # Of infinite elements, each sum counts those so far.
+    number = F.cumsum(F.cast(x == np.inf, x.dtype), axis, reverse=reverse)
+    shares = 1 / F.maximum_scalar(number, 1)
+    of_before = F.getitem(number, place(first)) * F.getitem(shares, place(second))
+    factors = F.pad(_ratio(before, behind, of_before), widths)
     terms = delay(g, **back) if exclusive else g
-    return (_ratio(x, sums) * recurrence(factors, terms, **back),)
+    return (_ratio(x, sums, shares) * recurrence(factors, terms, **back),)
 
 
-def _ratio(small: Variable, large: Variable) -> Variable:
-    """``exp(small - large)``; 0 where ``small`` is ``-inf``, whatever ``large`` is."""
-    nothing = small == -np.inf
-    difference = F.where(nothing, 0.0, small) - F.where(nothing, 0.0, large)
-    result: Variable = F.where(nothing, 0.0, F.exp(difference))
+def _ratio(small: Variable, large: Variable, share: Variable) -> Variable:
+    """``exp(small - large)``; 0 where ``small`` is ``-inf``, ``share`` where both are ``inf``."""
+    nothing, all_of_it = small == -np.inf, large == np.inf
+    known = F.logical_or(nothing, all_of_it)
+    difference = F.where(known, 0.0, small) - F.where(known, 0.0, large)
+    result: Variable = F.where(known, F.where(small == np.inf, share, 0.0), F.exp(difference))
     return result
 
 
@@ -257,7 +268,7 @@ def logcumsumexp(
 
     Gradient:
         ``dx[k]`` is the sum over ``j >= k`` of ``g[j] exp(x[k] - y[j])``: 0 where ``x`` is
-        ``-inf``, NaN where it is ``inf``.
+        ``-inf``; elements that are ``inf`` share the gradient of each sum equally.
 
     Examples:
         >>> np.exp(F.logcumsumexp(np.log(np.array([1.0, 2.0, 3.0]))).d).round(6)

@@ -15,6 +15,7 @@ from nnl_core.graph.variable import Operand, Variable
 from nnl_core.operators.axes import (
     Axes,
     call_reduction,
+    call_statistic,
     cost,
     count,
     kept_shape,
@@ -22,7 +23,7 @@ from nnl_core.operators.axes import (
     reduction_samples,
     spread,
 )
-from nnl_core.operators.dtypes import floating, sum_dtype, wide
+from nnl_core.operators.dtypes import sum_dtype, wide
 
 __all__ = [
     "add_n",
@@ -132,7 +133,7 @@ def mean(x: Operand, axis: Axes = None, keepdims: bool = False) -> Variable:
     """Average over axes; the mean of nothing is NaN.
 
     Args:
-        x: any shape; integers become ``float32``.
+        x: any shape; of integers the mean is ``float32``, computed in ``float64``.
         axis: one axis or several; ``None`` for all.
         keepdims: whether reduced axes stay, of length 1.
 
@@ -148,7 +149,7 @@ def mean(x: Operand, axis: Axes = None, keepdims: bool = False) -> Variable:
         - PyTorch: `torch.mean`
         - ONNX: `ReduceMean`
     """
-    return call_reduction(mean_operator, floating(x), axis, keepdims)
+    return call_statistic(mean_operator, x, axis, keepdims)
 
 
 def reduce_sum(x: Operand) -> Variable:

@@ -61,7 +61,7 @@ def recurrence(a: Array, b: Array, *, axis: int, reverse: bool = False) -> Array
     result = np.zeros(b.shape, b.dtype)
     factors, terms, sums = (_along(one, axis, reverse) for one in (wide(a), b, result))
     state = np.zeros(terms.shape[1:], factors.dtype)
-    for k in range(len(terms)):
+    for k in range(len(terms) if terms.size else 0):
         state = terms[k] + factors[k] * state
         sums[k] = state
     return result
@@ -241,7 +241,7 @@ def _call_scan(
 ) -> Variable:
     variable = x if isinstance(x, Variable) else Variable.constant(x)
     try:
-        along = normalize_axis(int(axis or 0), variable.ndim)
+        along = normalize_axis(0 if axis is None else axis, variable.ndim)
     except ShapeError as error:
         shape = variable.shape
         raise ShapeError(f"{operator.__name__}: {error}: input shape {shape}") from None

@@ -16,6 +16,7 @@ from nnl_core.graph.variable import Operand, Variable
 from nnl_core.operators.axes import (
     Axes,
     call_reduction,
+    call_statistic,
     cost,
     count,
     kept,
@@ -35,10 +36,13 @@ __all__ = ["logsumexp", "norm", "std", "var"]
 def norm_operator(
     x: Array, *, p: float = 2.0, axes: tuple[int, ...], keepdims: bool = False
 ) -> Array:
-    """``(sum |x|^p)^(1/p)`` over axes."""
+    """``(sum |x|^p)^(1/p)`` over axes, of parts of the greatest, so that no power overflows."""
     size = np.abs(wide(x))
-    total = np.sum(size if p == 1 else size**p, axis=axes, keepdims=keepdims)
-    return np.asarray(np.sqrt(total) if p == 2 else total ** (1 / p), x.dtype)
+    top = np.max(size, axis=axes, keepdims=True, initial=0)
+    scale = np.where((top == 0) | np.isinf(top), 1, top).astype(size.dtype)
+    total = np.sum((size / scale) ** p, axis=axes, keepdims=True)
+    y = scale * total ** (1 / p)
+    return np.asarray(y if keepdims else y.reshape(_rest(x, axes)), x.dtype)
 
 
 @norm_operator.infer
@@ -259,7 +263,8 @@ def logsumexp_vjp(
 ) -> tuple[Any, ...]:
     """``dx = g exp(x - y)``, the softmax: divided by its sum, as ``y`` is rounded."""
     y = kept(y, x, axes)
-    share = F.exp(x - F.where(F.isinf(y), 0.0, y))
+    largest = float(np.finfo(x.dtype).max)  # an infinity less itself would be no number
+    share = F.exp(F.minimum_scalar(x, largest) - F.clip(y, -largest, largest))
     total = F.sum(share, axes, keepdims=True)
     return (F.chain_rule(spread(g, x, axes), share / F.where(total == 0, 1.0, total)),)
 
@@ -277,7 +282,7 @@ def logsumexp(x: Operand, axis: Axes = None, keepdims: bool = False) -> Variable
         keepdims: whether reduced axes stay, of length 1.
 
     Gradient:
-        ``dx = exp(x - y) dy``.
+        ``dx = exp(x - y) dy``; infinite elements share it equally.
 
     Examples:
         >>> F.logsumexp(np.array([1000.0, 1000.0])).d

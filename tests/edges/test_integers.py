@@ -134,6 +134,18 @@ def test_sums_of_both_ends_cancel_exactly(evaluate: Evaluate) -> None:
         exactly(evaluate(lambda dtype=dtype: F.cumsum(ends(dtype))), [int(ends(dtype)[0]), -1])
 
 
+@pytest.mark.parametrize("dtype", ["int32", "uint32"])
+def test_means_and_deviations_beyond_what_float32_tells_apart(
+    dtype: str, evaluate: Evaluate
+) -> None:
+    x = ends(dtype)
+    lowest, highest = map(int, x)
+    assert evaluate(lambda: F.mean(x)) == np.float32((lowest + highest) / 2)
+    close = np.array([highest, highest - 2], dtype)
+    assert evaluate(lambda: F.var(close)) == 1
+    assert evaluate(lambda: F.std(close)) == 1
+
+
 @pytest.mark.parametrize("dtype", ["int8", "uint8", "int16", "uint16"])
 def test_means_and_deviations_are_those_of_the_numbers(dtype: str, evaluate: Evaluate) -> None:
     lowest, highest = map(int, ends(dtype))

@@ -370,6 +370,49 @@ def test_a_sum_of_nothing_possible_is_impossible_and_passes_no_gradient(differen
         assert (y == -INF).all() and (dx == 0).all()
 
 
+def test_infinite_elements_share_the_gradient_of_a_sum(differentiate: Any) -> None:
+    """The limit, as they grow together."""
+    for x, share in (([INF, 1.0], [1, 0]), ([2.0, INF, -INF, INF], [0, 0.5, 0, 0.5])):
+        y, dx = differentiate(F.logsumexp, np.array(x))
+        assert y == INF
+        np.testing.assert_array_equal(dx, share)
+    y, dx = differentiate(F.logcumsumexp, np.array([INF, 1.0]))
+    np.testing.assert_array_equal(dx, [2, 0])
+    y, dx = differentiate(F.logcumsumexp, np.array([2.0, INF, -INF, INF, 1.0]))
+    np.testing.assert_array_equal(y, [2, INF, INF, INF, INF])
+    np.testing.assert_array_equal(dx, [1, 3, 0, 1, 0])
+    y, dx = differentiate(
+        lambda x: F.logcumsumexp(x, exclusive=True, reverse=True), np.array([5.0, INF, INF, 2.0])
+    )
+    np.testing.assert_array_equal(y, [INF, INF, 2, -INF])
+    np.testing.assert_array_equal(dx, [0, 0.5, 1.5, 1])
+
+
+@pytest.mark.parametrize("p", [1, 2, 3])
+@pytest.mark.parametrize(
+    ("dtype", "size"), [("float32", 1e30), ("float32", 1e-30), ("float64", 1e200)]
+)
+def test_norms_overflow_and_underflow_where_their_values_do(
+    dtype: str, size: float, p: int, differentiate: Any
+) -> None:
+    y, dx = differentiate(lambda x: F.norm(x, p), np.array([3 * size, -4 * size], dtype))
+    total = 3**p + 4**p
+    np.testing.assert_allclose(y, size * total ** (1 / p), rtol=1e-6)
+    slope = [3 ** (p - 1), -(4 ** (p - 1))] / np.float64(total ** (1 - 1 / p))
+    np.testing.assert_allclose(dx, slope, rtol=1e-6)
+
+
+@pytest.mark.parametrize("size", [1e20, 1e-7])
+def test_the_cosine_of_huge_vectors_is_that_of_their_directions(
+    size: float, differentiate: Any
+) -> None:
+    x, y = size * np.array([3, 4], np.float32), size * np.array([4, 3], np.float32)
+    cosine, dx, dy = differentiate(F.cosine_similarity, x, y)
+    np.testing.assert_allclose(cosine, 24 / 25, rtol=1e-6)
+    np.testing.assert_allclose(size * dx, [4 * 7 / 625, -3 * 7 / 625], rtol=1e-5)
+    np.testing.assert_allclose(size * dy, [-3 * 7 / 625, 4 * 7 / 625], rtol=1e-5)
+
+
 def test_logarithms_of_sums_are_finite_at_a_thousand(differentiate: Any) -> None:
     y, dx = differentiate(F.logcumsumexp, np.array([-1000.0, 1000.0, 1000.0]))
     np.testing.assert_allclose(y, [-1000, 1000, 1000 + np.log(2)], rtol=1e-14)

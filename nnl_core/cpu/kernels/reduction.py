@@ -8,8 +8,10 @@ import numpy as np
 
 from nnl_core.cpu.kernels.rows import sums
 from nnl_core.graph.operator import Array, lookup
+from nnl_core.graph.spec import Spec
 from nnl_core.operators import reduction as family
-from nnl_core.operators.axes import count
+from nnl_core.operators import spread
+from nnl_core.operators.axes import count, reduced_spec
 
 
 def _sum(x: Array, *, axes: tuple[int, ...], keepdims: bool, out: Array | None) -> Any:
@@ -25,6 +27,24 @@ def _mean(x: Array, *, axes: tuple[int, ...], keepdims: bool, out: Array | None)
     if out is not None and number:
         return np.divide(sums(x, axes, out), number, out=out)
     return _copied(family.mean_operator.reference(x, axes=axes, keepdims=keepdims), out)
+
+
+def _norm(x: Array, *, p: float, axes: tuple[int, ...], keepdims: bool, out: Array | None) -> Any:
+    """Without a scale, but where a sum of powers is out of range."""
+    if out is None:
+        out = np.empty(reduced_spec(Spec.of(x), axes, keepdims).shape, x.dtype)
+    if p == 2:
+        sums(x, axes, out, times=x)
+    else:
+        size = np.abs(x)
+        sums(size if p == 1 else size**p, axes, out)
+    limits = np.finfo(x.dtype)
+    within = (out > limits.tiny / limits.eps) & (out < np.inf)
+    y = np.sqrt(out, out=out) if p == 2 else np.power(out, 1 / p, out=out)
+    if not within.all():
+        scaled = spread.norm_operator.reference(x, p=p, axes=axes, keepdims=keepdims)
+        np.copyto(y, scaled, where=~within)
+    return y
 
 
 def _copied(result: Any, out: Array | None) -> Any:
@@ -43,5 +63,6 @@ def _extreme(ufunc: np.ufunc) -> Any:
 
 family.sum_operator.kernel("numpy", _sum)
 family.mean_operator.kernel("numpy", _mean)
+spread.norm_operator.kernel("numpy", _norm)
 lookup("nnl::max").kernel("numpy", _extreme(np.maximum))
 lookup("nnl::min").kernel("numpy", _extreme(np.minimum))
