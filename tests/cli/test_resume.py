@@ -140,6 +140,38 @@ def test_a_run_goes_on_bit_for_bit_wherever_it_was_interrupted(rich_project, tmp
         assert_same(tmp_path / "whole", run)
 
 
+@pytest.mark.parametrize(
+    "train_table",
+    [
+        'epochs = 4\nworkers = 2\nworker_kind = "thread"',
+        "epochs = 4\nworkers = 1",
+        'epochs = 4\nlast_batch = "pad"',
+        "epochs = 4\nevaluate_every_steps = 4",
+        "steps = 17\nevaluate_every = 2",
+    ],
+)
+def test_all_ways_to_train_go_on_bit_for_bit(rich_project, tmp_path, train_table):
+    text = (rich_project / "nnl.toml").read_text("utf-8")
+    text = text.replace("epochs = 4", train_table)
+    (rich_project / "nnl.toml").write_text(text, "utf-8")
+    whole, run = tmp_path / "whole", tmp_path / "run"
+    train(rich_project, "--out", whole)
+    interrupted(rich_project, run, [11])
+    train(rich_project, "--resume", run)
+    assert_same(whole, run)
+
+
+@pytest.mark.parametrize("precision", ["mixed_float16", "mixed_bfloat16"])
+def test_runs_in_mixed_precision_go_on_bit_for_bit(rich_project, tmp_path, precision):
+    text = (rich_project / "nnl.toml").read_text("utf-8")
+    (rich_project / "nnl.toml").write_text(f'precision = "{precision}"\n{text}', "utf-8")
+    whole, run = tmp_path / "whole", tmp_path / "run"
+    train(rich_project, "--out", whole)
+    interrupted(rich_project, run, [11])
+    train(rich_project, "--resume", run)
+    assert_same(whole, run)
+
+
 def test_a_run_goes_on_from_an_older_checkpoint_too(rich_project, tmp_path):
     train(rich_project, "--out", tmp_path / "whole", "--set", "checkpoints.keep=9")
     run = tmp_path / "again"
