@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import numpy as np
@@ -29,17 +30,24 @@ def _mean(x: Array, *, axes: tuple[int, ...], keepdims: bool, out: Array | None)
     return _copied(family.mean_operator.reference(x, axes=axes, keepdims=keepdims), out)
 
 
+@functools.cache
+def _least(dtype: np.dtype) -> float:
+    """Return above which a sum has lost no power that counts to underflow."""
+    limits = np.finfo(dtype)
+    return float(limits.tiny / limits.eps)
+
+
 def _norm(x: Array, *, p: float, axes: tuple[int, ...], keepdims: bool, out: Array | None) -> Any:
     """Without a scale, but where a sum of powers is out of range."""
     if out is None:
         out = np.empty(reduced_spec(Spec.of(x), axes, keepdims).shape, x.dtype)
+    if p == 1:
+        return sums(np.abs(x), axes, out)
     if p == 2:
         sums(x, axes, out, times=x)
     else:
-        size = np.abs(x)
-        sums(size if p == 1 else size**p, axes, out)
-    limits = np.finfo(x.dtype)
-    within = (out > limits.tiny / limits.eps) & (out < np.inf)
+        sums(np.abs(x) ** p, axes, out)
+    within = (out > _least(x.dtype)) & (out < np.inf)
     y = np.sqrt(out, out=out) if p == 2 else np.power(out, 1 / p, out=out)
     if not within.all():
         scaled = spread.norm_operator.reference(x, p=p, axes=axes, keepdims=keepdims)
