@@ -13,8 +13,8 @@ from nnl_core.operators.clipping import *
 from nnl_core.operators.convolution import *
 from nnl_core.operators.correlation import *
 from nnl_core.operators.cross_entropy import *
-from nnl_core.operators.deformable import *
 from nnl_core.operators.ctc import *
+from nnl_core.operators.deformable import *
 from nnl_core.operators.diagonal import *
 from nnl_core.operators.einsum import *
 from nnl_core.operators.elements import *

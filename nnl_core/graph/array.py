@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from nnl_core.errors import ClearedError, GraphError, ShapeError
+from nnl_core.graph.checks import as_array
 from nnl_core.graph.dtypes import as_dtype, is_floating, is_real
 from nnl_core.graph.spec import Spec
 
@@ -182,7 +183,7 @@ class NdArray:
 
         Raises `ShapeError` for elements that are no real numbers.
         """
-        host = np.array(_plain(array), order="C")
+        host = as_array(_plain(array)).copy()
         if not is_real(host.dtype):
             raise ShapeError(f"{host.dtype} elements are no real numbers; convert them first")
         if not host.dtype.isnative:

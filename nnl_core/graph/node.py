@@ -14,6 +14,7 @@ import numpy as np
 from nnl_core.errors import OperatorError, ShapeError
 from nnl_core.graph.array import NdArray
 from nnl_core.graph.backend import current_backend
+from nnl_core.graph.checks import as_array
 from nnl_core.graph.dtypes import DEFAULT_DTYPE, is_floating, is_real
 from nnl_core.graph.modes import modes
 from nnl_core.graph.spec import Spec, promote_scalar
@@ -175,6 +176,14 @@ def apply(operator: Operator, inputs: Sequence[Any], attributes: dict[str, Any])
     first variable gives it.
     """
     variables = _as_variables(operator, inputs)
+    if operator.expression is not None:
+        for key, value in attributes.items():
+            number = isinstance(value, (int, float, np.number, np.bool_))
+            if not number and key in operator.expression:
+                raise OperatorError(
+                    f"operator {operator.name!r}: {key}={value!r} is not a number; give a Python "
+                    "number"
+                )
     if modes.half is not None:
         variables = _at_precision(operator, variables, modes.half)
     specs = [None if v is None else v.spec for v in variables]
@@ -242,7 +251,7 @@ def _as_variables(operator: Operator, inputs: Sequence[Any]) -> tuple[Variable |
             result.append(Variable.constant(value))  # raises, saying what to do
         else:
             refuse_variables_in(value)
-            array = np.asarray(value)
+            array = as_array(value)
             if not is_real(array.dtype):
                 raise OperatorError(
                     f"operator {operator.name!r}: input {position} is a {type(value).__name__}; "

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from nnl_core.errors import ShapeError
+from nnl_core.graph.checks import whole, wholes
 from nnl_core.graph.dtypes import DEFAULT_DTYPE as DEFAULT_DTYPE  # part of this module, too
 from nnl_core.graph.dtypes import as_dtype, is_bfloat16, is_floating
 
@@ -106,17 +108,18 @@ def elementwise_spec(*specs: Spec, dtype: npt.DTypeLike | None = None) -> Spec:
 
 def normalize_axis(axis: int, ndim: int) -> int:
     """Return ``axis`` counted from the front; raise `ShapeError` outside ``[-ndim, ndim)``."""
-    if not -ndim <= axis < ndim:
-        raise ShapeError(f"axis {axis} is out of range for {ndim} axes")
-    return axis % ndim
+    place = whole(axis, "axis")
+    if not -ndim <= place < ndim:
+        raise ShapeError(f"axis {place} is out of range for {ndim} axes")
+    return place % ndim
 
 
-def normalize_axes(axes: int | tuple[int, ...] | list[int] | None, ndim: int) -> tuple[int, ...]:
+def normalize_axes(axes: int | Iterable[int] | None, ndim: int) -> tuple[int, ...]:
     """Return sorted non-negative axes; ``None`` means all; repeats raise `ShapeError`."""
     if axes is None:
         return tuple(range(ndim))
-    listed = (axes,) if isinstance(axes, (int, np.integer)) else tuple(axes)
-    normal = tuple(sorted(normalize_axis(int(axis), ndim) for axis in listed))
+    listed = wholes(axes, "axes") if isinstance(axes, Iterable) else (axes,)
+    normal = tuple(sorted(normalize_axis(axis, ndim) for axis in listed))
     if len(set(normal)) != len(normal):
         raise ShapeError(f"axes {listed} name an axis twice")
     return normal

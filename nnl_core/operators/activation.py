@@ -14,6 +14,7 @@ import numpy as np
 
 from nnl_core import functions as F
 from nnl_core.errors import OperatorError
+from nnl_core.graph.checks import real
 from nnl_core.graph.operator import Array, Sample, defop, lookup
 from nnl_core.graph.variable import Operand, Variable
 from nnl_core.operators.dtypes import floating, single_precision
@@ -249,7 +250,7 @@ def softplus(x: Operand, beta: float = 1.0) -> Variable:
     """
     if not beta:
         raise OperatorError("softplus: beta is 0, by which the result is divided; give another")
-    return softplus_operator(floating(x), beta=float(beta))
+    return softplus_operator(floating(x), beta=real(beta, "beta"))
 
 
 @defop("nnl::softsign", save=("x",))

@@ -9,6 +9,7 @@ import numpy as np
 
 from nnl_core import functions as F
 from nnl_core.errors import OperatorError, ShapeError
+from nnl_core.graph.checks import real, whole
 from nnl_core.graph.node import add_effects
 from nnl_core.graph.operator import Array, Sample, defop
 from nnl_core.graph.spec import Spec, normalize_axis
@@ -120,5 +121,7 @@ def vat_noise(x: Operand, w: Variable, base_axis: int = 1, eps: float = 1.0) -> 
     if not isinstance(w, Variable) or w.parent is not None:
         found = f"a {type(w).__name__}" if not isinstance(w, Variable) else "computed"
         raise OperatorError(f"vat_noise: w is {found}; it must be a variable without history")
-    y: Variable = vat_noise_operator(floating(x), w, base_axis=int(base_axis), eps=float(eps))
+    y: Variable = vat_noise_operator(
+        floating(x), w, base_axis=whole(base_axis, "base_axis"), eps=real(eps, "eps")
+    )
     return y

@@ -10,6 +10,7 @@ import numpy as np
 
 from nnl_core import functions as F
 from nnl_core.errors import OperatorError, ShapeError
+from nnl_core.graph.checks import wholes
 from nnl_core.graph.dtypes import as_dtype, is_floating
 from nnl_core.graph.operator import Array, Operator, Precision, Sample, defop
 from nnl_core.graph.spec import Spec, broadcast_shapes, promote, promote_scalar
@@ -97,7 +98,7 @@ def broadcast_to(x: Operand, y: Sequence[int] | Variable, axis: int | None = Non
         - PyTorch: `torch.broadcast_to`
         - ONNX: `Expand`
     """
-    x, shape = (y, x.shape) if isinstance(y, Variable) else (x, tuple(int(n) for n in y))
+    x, shape = (y, x.shape) if isinstance(y, Variable) else (x, wholes(y, "y"))
     if axis is not None and axis >= 0:
         trailing = len(shape) - axis - len(x.shape)
         x = F.reshape(x, (*x.shape, *(1,) * trailing))

@@ -10,6 +10,7 @@ import numpy as np
 
 from nnl_core import functions as F
 from nnl_core.errors import OperatorError, ShapeError
+from nnl_core.graph.checks import as_array
 from nnl_core.graph.operator import Array, Sample, defop
 from nnl_core.graph.spec import Spec, normalize_axes
 from nnl_core.graph.variable import Operand, Variable
@@ -543,7 +544,7 @@ def shape(x: Operand, start: int | None = None, end: int | None = None) -> Varia
 
 def _integers(values: int | Sequence[int]) -> tuple[int, ...]:
     """Return an argument that may be one integer, a list or an array as a tuple."""
-    array = np.asarray(values)
+    array = as_array(values)
     if (array.size and array.dtype.kind not in "iu") or array.ndim > 1:
         raise OperatorError(f"a list of integers is needed here, not {values!r}")
     return tuple(int(value) for value in array.reshape(-1))

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from nnl_core.errors import OperatorError, ShapeError
+from nnl_core.graph.checks import whole, wholes
 from nnl_core.graph.operator import Array, Operator, Sample, defop
 from nnl_core.graph.spec import Spec, normalize_axis
 from nnl_core.graph.variable import Operand, Variable
@@ -254,10 +255,10 @@ def random_crop(
           `shape`
         - ONNX: none, `RandomUniform` for the starts and `Slice`
     """
-    cut = () if shape is None else tuple(int(length) for length in shape)
+    cut = () if shape is None else wholes(shape, "shape")
     if any(length < 0 for length in cut):
         raise OperatorError(f"random_crop: shape {cut} has a negative length")
-    return _apply(random_crop_operator, x, seed, shape=cut, base_axis=int(base_axis))
+    return _apply(random_crop_operator, x, seed, shape=cut, base_axis=whole(base_axis, "base_axis"))
 
 
 def random_flip(
@@ -288,8 +289,10 @@ def random_flip(
           by `RandomVerticalFlip`
         - ONNX: none, `Bernoulli` and `Where` over a reversed copy
     """
-    chosen = (-1,) if axes is None else tuple(int(axis) for axis in axes)
-    return _apply(random_flip_operator, x, seed, axes=chosen, base_axis=int(base_axis))
+    chosen = (-1,) if axes is None else wholes(axes, "axes")
+    return _apply(
+        random_flip_operator, x, seed, axes=chosen, base_axis=whole(base_axis, "base_axis")
+    )
 
 
 def random_shift(
@@ -331,7 +334,7 @@ def random_shift(
         - PyTorch: `torchvision.transforms.RandomAffine`, with `translate` as shares of the size
         - ONNX: none, `Pad` and `Slice` at a random place
     """
-    most = () if shifts is None else tuple(int(shift) for shift in shifts)
+    most = () if shifts is None else wholes(shifts, "shifts")
     if border_mode not in BORDERS:
         raise OperatorError(
             f"random_shift: border_mode {border_mode!r} is unknown; it can be {', '.join(BORDERS)}"
@@ -340,5 +343,5 @@ def random_shift(
         raise OperatorError(f"random_shift: shifts {most} must not be negative")
     return _apply(
         random_shift_operator, x, seed, shifts=most, border_mode=border_mode,
-        constant_value=float(constant_value), base_axis=int(base_axis),
+        constant_value=float(constant_value), base_axis=whole(base_axis, "base_axis"),
     )  # fmt: skip

@@ -10,6 +10,7 @@ import numpy as np
 
 from nnl_core import functions as F
 from nnl_core.errors import OperatorError, ShapeError
+from nnl_core.graph.checks import wholes
 from nnl_core.graph.operator import Array, Sample, defop
 from nnl_core.graph.spec import Spec
 from nnl_core.graph.variable import Operand, Variable
@@ -160,7 +161,7 @@ def random_choice(
         - PyTorch: `torch.multinomial`, which returns positions; `num_samples` for `shape`
         - ONNX: `Multinomial`, from logarithms of probabilities, positions only
     """
-    drawn = tuple(int(length) for length in shape) or (1,)
+    drawn = wholes(shape, "shape") or (1,)
     if any(length < 0 for length in drawn):
         raise OperatorError(f"random_choice: shape {drawn} has a negative length")
     given = [value if isinstance(value, Variable) else Variable.constant(value) for value in (x, w)]

@@ -9,6 +9,7 @@ import numpy as np
 
 from nnl_core import functions as F
 from nnl_core.errors import ShapeError
+from nnl_core.graph.checks import wholes
 from nnl_core.graph.operator import Array, Sample, defop
 from nnl_core.graph.spec import Spec
 from nnl_core.graph.variable import Operand, Variable
@@ -274,8 +275,8 @@ def patch_correlation(
 
 
 def _at_least_zero(name: str, value: int | Sequence[int], count: int) -> Lengths:
-    listed = (value,) * count if isinstance(value, (int, np.integer)) else tuple(value)
-    if len(listed) != count or any(int(n) < 0 for n in listed):
+    listed = (value,) * count if isinstance(value, (int, np.integer)) else wholes(value, name)
+    if len(listed) != count or any(n < 0 for n in listed):
         raise ShapeError(f"{name} {listed} must hold {count} lengths of at least 0")
     return tuple(int(n) for n in listed)
 

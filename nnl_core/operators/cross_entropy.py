@@ -14,6 +14,7 @@ import numpy as np
 
 from nnl_core import functions as F
 from nnl_core.errors import OperatorError, ShapeError
+from nnl_core.graph.checks import real, whole
 from nnl_core.graph.dtypes import as_dtype
 from nnl_core.graph.operator import Array, Sample, defop
 from nnl_core.graph.spec import Spec
@@ -335,9 +336,9 @@ def softmax_cross_entropy(
         x,
         target,
         weight,
-        axis=-1 if axis is None else int(axis),
+        axis=-1 if axis is None else whole(axis, "axis"),
         ignore_index=ignore_index,
-        label_smoothing=float(label_smoothing),
+        label_smoothing=real(label_smoothing, "label_smoothing"),
     )
     return loss
 
@@ -407,7 +408,7 @@ def categorical_cross_entropy(x: Operand, target: Operand, axis: int | None = No
         - ONNX: `NegativeLogLikelihoodLoss`, of logarithms
     """
     return categorical_cross_entropy_operator(
-        floating(x), target, axis=-1 if axis is None else int(axis)
+        floating(x), target, axis=-1 if axis is None else whole(axis, "axis")
     )
 
 
@@ -454,7 +455,7 @@ def top_n_error(x: Operand, target: Operand, axis: int | None = None, n: int = 1
         n: how many classes count.
 
     Raises:
-        OperatorError: when run, a label names no class.
+        OperatorError: ``n`` is less than 1; when run, a label names no class.
 
     Gradient:
         None: errors have no slope.
@@ -469,8 +470,10 @@ def top_n_error(x: Operand, target: Operand, axis: int | None = None, n: int = 1
         - PyTorch: none, `torch.topk` and a comparison
         - ONNX: none, `TopK` and `Equal`
     """
+    if whole(n, "n") < 1:
+        raise OperatorError(f"top_n_error: n={n} must be at least 1")
     return top_n_error_operator(
-        floating(x), target, axis=-1 if axis is None else int(axis), n=int(n)
+        floating(x), target, axis=-1 if axis is None else whole(axis, "axis"), n=whole(n, "n")
     )
 
 
@@ -531,4 +534,4 @@ def confusion_matrix(x: Operand, target: Operand, axis: int | None = None) -> Va
         - PyTorch: none, `torch.bincount` of pairs
         - ONNX: none, `ArgMax` and `ScatterND`
     """
-    return confusion_matrix_operator(x, target, axis=-1 if axis is None else int(axis))
+    return confusion_matrix_operator(x, target, axis=-1 if axis is None else whole(axis, "axis"))

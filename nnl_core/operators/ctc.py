@@ -16,6 +16,7 @@ import numpy as np
 from nnl_core import functions as F
 from nnl_core.errors import OperatorError, ShapeError
 from nnl_core.graph.autodiff import gradient_table, key_of
+from nnl_core.graph.checks import whole
 from nnl_core.graph.modes import no_grad
 from nnl_core.graph.operator import Array, Sample, defop
 from nnl_core.graph.spec import Spec
@@ -409,7 +410,7 @@ def ctc_loss(
         to_variable(targets),
         to_variable(input_lengths),
         to_variable(target_lengths),
-        blank=int(blank),
+        blank=whole(blank, "blank"),
         zero_infinity=bool(zero_infinity),
     )
     return result

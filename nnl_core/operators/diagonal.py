@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from nnl_core.errors import ShapeError
+from nnl_core.graph.checks import whole
 from nnl_core.graph.operator import Array, Sample, defop
 from nnl_core.graph.spec import Spec
 from nnl_core.graph.variable import Operand, Variable
@@ -156,7 +157,7 @@ def trilu(x: Operand, k: int = 0, upper: bool = True) -> Variable:
         - PyTorch: `torch.triu` or `torch.tril`
         - ONNX: `Trilu`
     """
-    return trilu_operator(x, k=int(k), upper=bool(upper))
+    return trilu_operator(x, k=whole(k, "k"), upper=bool(upper))
 
 
 @defop("nnl::eye_like")
@@ -208,4 +209,4 @@ def eye_like(x: Operand, k: int = 0) -> Variable:
         - PyTorch: `torch.eye`, of sizes
         - ONNX: `EyeLike`
     """
-    return eye_like_operator(x, k=int(k))
+    return eye_like_operator(x, k=whole(k, "k"))

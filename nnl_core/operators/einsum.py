@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from nnl_core import functions as F
-from nnl_core.errors import ShapeError
+from nnl_core.errors import OperatorError, ShapeError
 from nnl_core.graph.operator import Array, Sample, defop
 from nnl_core.graph.spec import Spec, promote
 from nnl_core.graph.variable import Operand, Variable
@@ -45,6 +45,8 @@ class Terms(NamedTuple):
 @lru_cache(maxsize=512)
 def parse_equation(equation: str, ranks: tuple[int, ...]) -> Terms:
     """Spell out an equation for operands of these ranks; raise `ShapeError` where it cannot be."""
+    if not isinstance(equation, str):
+        raise OperatorError(f'einsum: equation {equation!r} is no text; give one as "ij,jk->ik"')
     inputs, arrow, output = equation.replace(" ", "").partition("->")
     terms = inputs.split(",")
     if len(terms) != len(ranks):

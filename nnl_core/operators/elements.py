@@ -245,7 +245,7 @@ def scatter_elements(
         raise OperatorError(f"scatter_elements: reduction {reduction!r} is not one of {REDUCTIONS}")
     base, new = same_dtype(x, updates)
     places = to_variable(indices)
-    at = normalize_axis(int(axis), base.ndim)
+    at = normalize_axis(axis, base.ndim)
     if new.shape != places.shape:
         if new.ndim != places.ndim or any(
             n > m for n, m in zip(places.shape, new.shape, strict=True)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from nnl_core import functions as F
 from nnl_core.errors import OperatorError, ShapeError
+from nnl_core.graph.checks import whole
 from nnl_core.graph.variable import Operand, Variable
 from nnl_core.operators.likelihood_losses import computed, narrowed
 
@@ -71,7 +72,7 @@ def cosine_similarity(x0: Operand, x1: Operand, axis: int = -1, eps: float = 1e-
         - ONNX: none, from `LpNormalization`, `Mul` and `ReduceSum`
     """
     dtype, (left, right) = computed(x0, x1)
-    return narrowed(_cosine(left, right, int(axis), float(eps)), dtype)
+    return narrowed(_cosine(left, right, whole(axis, "axis"), float(eps)), dtype)
 
 
 def cosine_embedding_loss(
@@ -109,7 +110,7 @@ def cosine_embedding_loss(
         - ONNX: none, from `LpNormalization`, `ReduceSum` and `Where`
     """
     dtype, (left, right, label) = computed(x0, x1, target)
-    similarity = _cosine(left, right, int(axis))
+    similarity = _cosine(left, right, whole(axis, "axis"))
     _check_labels("cosine_embedding_loss", label, similarity)
     loss = F.where(label > 0, 1 - similarity, F.relu(similarity - float(margin)))
     return narrowed(loss, dtype)
@@ -151,9 +152,9 @@ def contrastive_loss(
     """
     dtype, (left, right, label) = computed(x0, x1, target)
     difference = left - right
-    squares = F.sum(difference * difference, axis=int(axis))
+    squares = F.sum(difference * difference, axis=whole(axis, "axis"))
     _check_labels("contrastive_loss", label, squares)
-    short = F.relu(float(margin) - F.norm(difference, axis=int(axis)))
+    short = F.relu(float(margin) - F.norm(difference, axis=whole(axis, "axis")))
     return narrowed((label * squares + (1 - label) * (short * short)) * 0.5, dtype)
 
 
@@ -322,7 +323,7 @@ def triplet_loss(
     dtype, (own, near, far) = computed(anchor, positive, negative)
 
     def distance(x0: Variable, x1: Variable) -> Variable:
-        result: Variable = F.norm(x0 - x1, p, int(axis))
+        result: Variable = F.norm(x0 - x1, p, whole(axis, "axis"))
         return result
 
     apart = distance(own, far)

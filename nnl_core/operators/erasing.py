@@ -10,6 +10,7 @@ import numpy as np
 
 from nnl_core import functions as F
 from nnl_core.errors import OperatorError, ShapeError
+from nnl_core.graph.checks import whole
 from nnl_core.graph.modes import no_grad
 from nnl_core.graph.operator import Array, Sample, defop
 from nnl_core.graph.spec import Spec, normalize_axis
@@ -184,7 +185,7 @@ def random_erase(
         - ONNX: none, `Where` with a mask made outside the graph
     """
     variable = floating(x)
-    count = 1 if n is None else int(n)
+    count = 1 if n is None else whole(n, "n")
     ranges = {
         "area_ratios": area_ratios, "aspect_ratios": aspect_ratios, "replacements": replacements,
     }  # fmt: skip

@@ -9,6 +9,7 @@ import numpy as np
 
 from nnl_core import functions as F
 from nnl_core.errors import ShapeError
+from nnl_core.graph.checks import whole
 from nnl_core.graph.operator import Array, Operator, Sample, defop
 from nnl_core.graph.spec import Spec, normalize_axis
 from nnl_core.graph.variable import Operand, Variable
@@ -379,4 +380,6 @@ def topk(
         - ONNX: `TopK`
     """
     values = to_variable(x)
-    return topk_operator(values, k=int(k), axis=_along("topk", values, axis), largest=bool(largest))
+    return topk_operator(
+        values, k=whole(k, "k"), axis=_along("topk", values, axis), largest=bool(largest)
+    )

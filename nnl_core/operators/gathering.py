@@ -10,6 +10,7 @@ import numpy as np
 
 from nnl_core import functions as F
 from nnl_core.errors import OperatorError, ShapeError
+from nnl_core.graph.checks import whole
 from nnl_core.graph.operator import Array, Sample, defop
 from nnl_core.graph.spec import Spec, normalize_axis, promote
 from nnl_core.graph.variable import Operand, Variable
@@ -321,7 +322,7 @@ def gather_elements(x: Operand, indices: Operand, axis: int = 0) -> Variable:
         - PyTorch: `torch.gather`
         - ONNX: `GatherElements`, where negative positions count from the end
     """
-    return gather_elements_operator(x, to_variable(indices), axis=int(axis))
+    return gather_elements_operator(x, to_variable(indices), axis=whole(axis, "axis"))
 
 
 @defop("nnl::scatter_add", save=("indices",))

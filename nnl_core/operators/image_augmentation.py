@@ -10,6 +10,7 @@ import numpy as np
 
 from nnl_core import functions as F
 from nnl_core.errors import OperatorError, ShapeError
+from nnl_core.graph.checks import wholes
 from nnl_core.graph.operator import Array, Sample, defop
 from nnl_core.graph.spec import Spec
 from nnl_core.graph.variable import Operand, Variable
@@ -324,7 +325,7 @@ def image_augmentation(
     wanted = variable.shape if shape is None else shape
     y: Variable = image_augmentation_operator(
         variable, random_key(seed),
-        shape=tuple(int(length) for length in wanted), pad=(int(pad[0]), int(pad[1])),
+        shape=wholes(wanted, "shape"), pad=(int(pad[0]), int(pad[1])),
         min_scale=float(min_scale), max_scale=float(max_scale), angle=float(angle),
         aspect_ratio=float(aspect_ratio), distortion=float(distortion), flip_lr=bool(flip_lr),
         flip_ud=bool(flip_ud), brightness=abs(float(brightness)),

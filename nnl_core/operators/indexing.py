@@ -11,6 +11,7 @@ import numpy as np
 
 from nnl_core import functions as F
 from nnl_core.errors import OperatorError, ShapeError
+from nnl_core.graph.checks import whole
 from nnl_core.graph.dtypes import is_floating
 from nnl_core.graph.operator import Array, Sample, defop
 from nnl_core.graph.spec import Spec
@@ -144,7 +145,7 @@ def slice(
 def _optional(given: Sequence[int | None] | None, count: int) -> list[int | None]:
     if given is None:
         return [None] * count
-    return [None if value is None else int(value) for value in given]
+    return [None if value is None else whole(value, "start, stop or step") for value in given]
 
 
 # Everything --------------------------------------------------------------------------------------

@@ -9,6 +9,7 @@ import numpy as np
 
 from nnl_core import functions as F
 from nnl_core.errors import ShapeError
+from nnl_core.graph.checks import whole
 from nnl_core.graph.operator import Array, Sample, defop
 from nnl_core.graph.spec import Spec, normalize_axis, promote
 from nnl_core.graph.variable import Operand, Variable
@@ -84,7 +85,7 @@ def concatenate(*x: Operand, axis: int | None = None) -> Variable:
         - PyTorch: `torch.cat`
         - ONNX: `Concat`
     """
-    return concatenate_operator(*x, axis=-1 if axis is None else int(axis))
+    return concatenate_operator(*x, axis=-1 if axis is None else whole(axis, "axis"))
 
 
 @defop("nnl::stack")
@@ -146,7 +147,7 @@ def stack(*x: Operand, axis: int = 0) -> Variable:
         - PyTorch: `torch.stack`
         - ONNX: none, `Concat` of `Unsqueeze`
     """
-    return stack_operator(*x, axis=int(axis))
+    return stack_operator(*x, axis=whole(axis, "axis"))
 
 
 @defop("nnl::split", outputs=("*ys",))
@@ -211,7 +212,7 @@ def split(x: Operand, axis: int = 0) -> list[Variable]:
     variable = x if isinstance(x, Variable) else Variable.constant(x)
     if variable.ndim and variable.shape[normalize_axis(axis, variable.ndim)] == 0:
         raise ShapeError(f"axis {axis} of shape {variable.shape} has length 0: no parts to return")
-    parts = split_operator(variable, axis=int(axis))
+    parts = split_operator(variable, axis=whole(axis, "axis"))
     return [parts] if isinstance(parts, Variable) else list(parts)
 
 

@@ -12,6 +12,7 @@ import numpy as np
 
 from nnl_core import functions as F
 from nnl_core.errors import OperatorError, ShapeError
+from nnl_core.graph.checks import whole
 from nnl_core.graph.dtypes import is_floating
 from nnl_core.graph.spec import DEFAULT_DTYPE, promote
 from nnl_core.graph.variable import Operand, Variable
@@ -199,7 +200,7 @@ def nll_loss(
     """
     dtype, (log_p, *factors) = computed(x, *([] if weight is None else [weight]))
     labels = to_variable(target)
-    at = -1 if axis is None else int(axis)
+    at = -1 if axis is None else whole(axis, "axis")
     try:
         at = check_label_shape(log_p.spec, labels.spec, at)
     except ShapeError as error:

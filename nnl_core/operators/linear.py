@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 
 from nnl_core import functions as F
-from nnl_core.errors import ShapeError
+from nnl_core.errors import OperatorError, ShapeError
+from nnl_core.graph.checks import whole
 from nnl_core.graph.operator import Array, Sample, defop
 from nnl_core.graph.spec import Spec, broadcast_shapes, normalize_axis
 from nnl_core.graph.variable import Operand, Variable
@@ -260,7 +261,7 @@ def affine(
     if bias is not None:
         left, bias = same_dtype(left, bias)
         right = right if right.dtype == left.dtype else cast(right, left.dtype)
-    result: Variable = affine_operator(left, right, bias, base_axis=int(base_axis))
+    result: Variable = affine_operator(left, right, bias, base_axis=whole(base_axis, "base_axis"))
     return result
 
 
@@ -304,6 +305,8 @@ def dot(a: Operand, b: Operand, out: Variable | None = None) -> Variable:
             result = affine(left, moved, base_axis=-1)
     if out is None:
         return result
+    if not isinstance(out, Variable):
+        raise OperatorError(f"dot: out is a {type(out).__name__}; give a Variable")
     if out.spec != result.spec:
         raise ShapeError(
             f"dot: out is {out.dtype}{out.shape} and the result {result.dtype}{result.shape}; "

@@ -14,6 +14,7 @@ import numpy as np
 
 from nnl_core import functions as F
 from nnl_core.errors import ShapeError
+from nnl_core.graph.checks import real
 from nnl_core.graph.dtypes import is_half
 from nnl_core.graph.operator import Array, Operator, Sample, defop
 from nnl_core.graph.spec import normalize_axis
@@ -215,7 +216,7 @@ def huber_loss(x0: Operand, x1: Operand, delta: float = 1.0) -> Variable:
         - PyTorch: `torch.nn.functional.huber_loss` with `reduction="none"`, which is half of it
         - ONNX: none, `Where` of the two
     """
-    return huber_loss_operator(*_floats(x0, x1), delta=float(delta))
+    return huber_loss_operator(*_floats(x0, x1), delta=real(delta, "delta"))
 
 
 def epsilon_insensitive_loss(x0: Operand, x1: Operand, epsilon: float) -> Variable:
@@ -238,7 +239,7 @@ def epsilon_insensitive_loss(x0: Operand, x1: Operand, epsilon: float) -> Variab
         - PyTorch: none, `torch.nn.functional.relu(abs(x0 - x1) - epsilon)`
         - ONNX: none, `Relu` of `Abs` less epsilon
     """
-    return epsilon_insensitive_loss_operator(*_floats(x0, x1), epsilon=float(epsilon))
+    return epsilon_insensitive_loss_operator(*_floats(x0, x1), epsilon=real(epsilon, "epsilon"))
 
 
 # Two classes -------------------------------------------------------------------------------------

@@ -11,6 +11,7 @@ from numpy.polynomial import chebyshev
 
 from nnl_core import functions as F
 from nnl_core.errors import ShapeError
+from nnl_core.graph.checks import wholes
 from nnl_core.graph.operator import Array, Operator, Precision, Sample, defop
 from nnl_core.graph.spec import DEFAULT_DTYPE
 from nnl_core.graph.variable import Operand, Variable
@@ -1054,7 +1055,7 @@ def constant(val: float = 0, shape: Iterable[int] = ()) -> Variable:
         - PyTorch: `torch.full`, shape first
         - ONNX: `ConstantOfShape`
     """
-    lengths = tuple(int(length) for length in shape)
+    lengths = wholes(shape, "shape")
     if any(length < 0 for length in lengths):
         raise ShapeError(f"constant: shape {lengths} has a negative axis")
     result: Variable = F.broadcast_to(Variable.constant(np.asarray(val, DEFAULT_DTYPE)), lengths)

@@ -9,6 +9,7 @@ import numpy as np
 
 from nnl_core import functions as F
 from nnl_core.errors import OperatorError, ShapeError
+from nnl_core.graph.checks import real
 from nnl_core.graph.dtypes import is_half
 from nnl_core.graph.node import add_effects
 from nnl_core.graph.spec import normalize_axes, normalize_axis
@@ -56,9 +57,9 @@ def _standardize(
     gain, shift = _like(gamma, 1, x), _like(beta, 0, x)
     if 0 in axes:
         mean, variance = moments(x, axes=axes)
-        y = normalize(x, mean, variance, gain, shift, eps=eps)
+        y = normalize(x, mean, variance, gain, shift, eps=real(eps, "eps"))
     else:
-        y, mean, variance = standardize(x, gain, shift, axes=axes, eps=eps)
+        y, mean, variance = standardize(x, gain, shift, axes=axes, eps=real(eps, "eps"))
     return _as(y, given), mean, variance
 
 
@@ -154,8 +155,9 @@ def batch_normalization(
         return _with_running(x, beta, gamma, mean, variance, eps, output_stat)
     check_settable("batch_normalization", mean, variance)
     y, batch_mean, batch_variance = _standardize(x, kept, gamma, beta, eps)
+    decay = real(decay_rate, "decay_rate")
     effects = [
-        (running, running_statistic(running, value, x, decay=decay_rate, unbiased=unbiased))
+        (running, running_statistic(running, value, x, decay=decay, unbiased=unbiased))
         for running, value, unbiased in (
             (mean, batch_mean, False),
             (variance, batch_variance, True),
@@ -185,7 +187,12 @@ def _with_running(
     if is_half(x.dtype):
         x = cast(x, np.float32)
     y: Variable = normalize(
-        x, _like(mean, 0, x), _like(variance, 1, x), _like(gamma, 1, x), _like(beta, 0, x), eps=eps
+        x,
+        _like(mean, 0, x),
+        _like(variance, 1, x),
+        _like(gamma, 1, x),
+        _like(beta, 0, x),
+        eps=real(eps, "eps"),
     )
     return _as(y, given)
 

@@ -8,6 +8,7 @@ import numpy as np
 
 from nnl_core import functions as F
 from nnl_core.errors import OperatorError, ShapeError
+from nnl_core.graph.checks import real
 from nnl_core.graph.dtypes import is_half
 from nnl_core.graph.modes import no_grad
 from nnl_core.graph.node import add_effects
@@ -61,13 +62,13 @@ def norm_normalization(
         - ONNX: `LpNormalization`, without eps
     """
     x = floating(x)
-    order = 2.0 if p is None else float(p)
+    order = 2.0 if p is None else real(p, "p")
     if not 0 < order < float("inf"):
         raise OperatorError(f"norm_normalization: p is {order}; it must be positive and finite")
     over = normalize_axes(axes if axes is None or isinstance(axes, int) else tuple(axes), x.ndim)
     values = _widened(x)
     powers = values * values if order == 2 else F.abs(values) ** order
-    norm = (F.sum(powers, axis=over, keepdims=True) + eps) ** (1 / order)
+    norm = (F.sum(powers, axis=over, keepdims=True) + real(eps, "eps")) ** (1 / order)
     return _rounded(values / norm, x)
 
 
@@ -104,7 +105,7 @@ def weight_normalization(w: Operand, g: Operand, dim: int = 0, eps: float = 1e-1
         )
     others = tuple(other for other in range(w.ndim) if other != axis)
     values, factors = _widened(w), _widened(g)
-    norm = (F.sum(values * values, axis=others, keepdims=True) + eps) ** 0.5
+    norm = (F.sum(values * values, axis=others, keepdims=True) + real(eps, "eps")) ** 0.5
     scale = F.reshape(factors, tuple(length if other == axis else 1 for other in range(w.ndim)))
     return _rounded(values * (scale / norm), w)
 
@@ -148,6 +149,8 @@ def spectral_norm(
     """
     w = floating(w)
     axis = normalize_axis(dim, w.ndim)
+    if not isinstance(u, Variable):
+        raise OperatorError("spectral_norm: u must be a variable, as it is written to")
     rows = w.shape[axis]
     if u.shape != (rows,) or itr < 1:
         raise ShapeError(
@@ -200,7 +203,9 @@ def rms_norm(
     x = floating(x)
     over = normalize_axes(axes if isinstance(axes, int) else tuple(axes), x.ndim)
     values = _widened(x)
-    y = _rounded(values * (F.mean(values * values, axis=over, keepdims=True) + eps) ** -0.5, x)
+    y = _rounded(
+        values * (F.mean(values * values, axis=over, keepdims=True) + real(eps, "eps")) ** -0.5, x
+    )
     result: Variable = y if gamma is None else y * gamma
     return result
 
@@ -238,6 +243,10 @@ def mean_subtraction(
     """
     x = floating(x)
     axis = normalize_axis(base_axis, x.ndim)
+    if not isinstance(mean, Variable) or not isinstance(t, Variable | None):
+        raise OperatorError(
+            "mean_subtraction: mean and t must be variables, as they are written to"
+        )
     if mean.shape != x.shape[axis:]:
         raise ShapeError(
             f"mean_subtraction: mean has shape {mean.shape}, and {x.shape[axis:]} fits the input "

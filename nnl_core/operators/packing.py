@@ -8,6 +8,7 @@ import numpy as np
 
 from nnl_core import functions as F
 from nnl_core.errors import OperatorError, ShapeError
+from nnl_core.graph.checks import whole
 from nnl_core.graph.operator import Array, Sample, defop
 from nnl_core.graph.spec import Spec
 from nnl_core.graph.variable import Operand, Variable
@@ -208,7 +209,7 @@ def pad_packed_sequence(
     if sizes.size:
         first = as_positions(sizes.d[:1], x.shape[0] + 1, "pad_packed_sequence: batch_sizes")
         batch = int(first[0])
-    steps = max(sizes.size, -1 if total_length is None else int(total_length))
+    steps = max(sizes.size, -1 if total_length is None else whole(total_length, "total_length"))
     places, lengths = padded_places(
         sizes, steps=steps, batch=batch, count=x.shape[0], batch_first=bool(batch_first)
     )

@@ -9,6 +9,7 @@ import numpy as np
 
 from nnl_core import functions as F
 from nnl_core.errors import ShapeError
+from nnl_core.graph.checks import wholes
 from nnl_core.graph.operator import Array, Sample, defop
 from nnl_core.graph.spec import Spec
 from nnl_core.graph.variable import Operand, Variable
@@ -161,7 +162,7 @@ def pad(
         - PyTorch: `torch.nn.functional.pad`, whose first pair is of the last axis
         - ONNX: `Pad`
     """
-    widths = tuple(int(width) for width in pad_width)
+    widths = wholes(pad_width, "pad_width")
     if mode == "constant":
         x = holding(x, constant_value)
     result: Variable = pad_operator(
@@ -236,7 +237,7 @@ def shift(
         - PyTorch: none, `torch.nn.functional.pad` and a slice
         - ONNX: none, `Pad` and `Slice`
     """
-    listed = () if shifts is None else tuple(int(by) for by in shifts)
+    listed = () if shifts is None else wholes(shifts, "shifts")
     return shift_operator(x, shifts=listed, border_mode=border_mode)
 
 

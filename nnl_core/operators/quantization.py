@@ -10,6 +10,7 @@ import numpy.typing as npt
 
 from nnl_core import functions as F
 from nnl_core.errors import OperatorError, ShapeError
+from nnl_core.graph.checks import real
 from nnl_core.graph.modes import no_grad
 from nnl_core.graph.operator import Array, Sample, defop
 from nnl_core.graph.spec import Spec, elementwise_spec
@@ -232,7 +233,7 @@ def fixed_point_quantize(
         x,
         low=-high if sign else 0.0,
         high=high,
-        delta=float(delta),
+        delta=real(delta, "delta"),
         fine=bool(ste_fine_grained),
     )
     return result
@@ -408,7 +409,9 @@ def min_max_quantize(
                     was * decay + now * (1 - decay) for was, now in zip(old, extremes, strict=True)
                 )
             low, high = extremes
-        bottom, top, scale, raised = quantization_range(low, high, first, last, eps=float(eps))
+        bottom, top, scale, raised = quantization_range(
+            low, high, first, last, eps=real(eps, "eps")
+        )
     if learned:
         bottom, top = straight_through(low, bottom), straight_through(high, top)
     y: Variable = quantize_between(x, bottom, top, scale, fine=bool(ste_fine_grained))
@@ -604,7 +607,7 @@ def prune(x: Operand, rate: float = 0.9) -> Variable:
         - ONNX: none, Abs, TopK and Where
     """
     _require("prune", 0 <= rate <= 1, f"rate {rate} must be from 0 to 1")
-    result: Variable = prune_operator(floating(x), rate=float(rate))
+    result: Variable = prune_operator(floating(x), rate=real(rate, "rate"))
     return result
 
 

@@ -9,6 +9,7 @@ import numpy as np
 
 from nnl_core import functions as F
 from nnl_core.errors import OperatorError, ShapeError
+from nnl_core.graph.checks import whole, wholes
 from nnl_core.graph.modes import no_grad
 from nnl_core.graph.operator import Array, Sample, defop
 from nnl_core.graph.spec import Spec
@@ -412,8 +413,8 @@ def _fixed_in_steps(
             held,
             step,
             *key,
-            num_bits=int(num_bits),
-            iterations=tuple(int(one) for one in inq_iterations),
+            num_bits=whole(num_bits, "num_bits"),
+            iterations=wholes(inq_iterations, "inq_iterations"),
         )
     result: Variable = straight_through(weight, new_weight)
     pairs = [

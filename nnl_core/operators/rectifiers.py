@@ -13,6 +13,7 @@ import numpy as np
 
 from nnl_core import functions as F
 from nnl_core.errors import ShapeError
+from nnl_core.graph.checks import real
 from nnl_core.graph.operator import Array, Sample, defop
 from nnl_core.graph.spec import normalize_axis
 from nnl_core.graph.variable import Operand, Variable
@@ -140,7 +141,7 @@ def leaky_relu(x: Operand, alpha: float = 0.1, inplace: bool = False) -> Variabl
         - PyTorch: `torch.nn.functional.leaky_relu`, whose slope is 0.01 by default
         - ONNX: `LeakyRelu`, whose slope is 0.01 by default
     """
-    return leaky_relu_operator(floating(x), alpha=float(alpha))
+    return leaky_relu_operator(floating(x), alpha=real(alpha, "alpha"))
 
 
 @defop("nnl::prelu", save=("x", "slope"))
@@ -376,7 +377,7 @@ def elu(x: Operand, alpha: float = 1.0) -> Variable:
         - PyTorch: `torch.nn.functional.elu`
         - ONNX: `Elu`
     """
-    return elu_operator(floating(x), alpha=float(alpha))
+    return elu_operator(floating(x), alpha=real(alpha, "alpha"))
 
 
 SELU_SCALE, SELU_ALPHA = 1.05070098735548, 1.673263242354377
@@ -429,7 +430,7 @@ def selu(x: Operand, scale: float = SELU_SCALE, alpha: float = SELU_ALPHA) -> Va
         - PyTorch: `torch.nn.functional.selu`
         - ONNX: `Selu`
     """
-    return selu_operator(floating(x), scale=float(scale), alpha=float(alpha))
+    return selu_operator(floating(x), scale=real(scale, "scale"), alpha=real(alpha, "alpha"))
 
 
 def celu(x: Operand, alpha: float = 1.0, axis: int = 1) -> Variable:

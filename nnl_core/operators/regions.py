@@ -9,6 +9,7 @@ import numpy as np
 
 from nnl_core import functions as F
 from nnl_core.errors import OperatorError, ShapeError
+from nnl_core.graph.checks import wholes
 from nnl_core.graph.dtypes import is_floating
 from nnl_core.graph.operator import Array, Sample, defop
 from nnl_core.graph.spec import Spec
@@ -265,7 +266,7 @@ def roi_align(
     y = roi_align_operator(
         pictures,
         boxes if isinstance(boxes, Variable) else Variable.constant(boxes),
-        output_size=tuple(int(n) for n in output_size),
+        output_size=wholes(output_size, "output_size"),
         spatial_scale=scales,
         sampling_ratio=max(0, int(sampling_ratio or 0)),
     )

@@ -13,6 +13,7 @@ import numpy as np
 
 from nnl_core import functions as F
 from nnl_core.errors import OperatorError, ShapeError
+from nnl_core.graph.checks import whole
 from nnl_core.graph.operator import Array, Sample, defop
 from nnl_core.graph.spec import Spec
 from nnl_core.graph.variable import Operand, Variable
@@ -129,7 +130,9 @@ def fft(x: Operand, signal_ndim: int, normalized: bool = False) -> Variable:
         - PyTorch: `torch.fft.fftn`, of complex arrays
         - ONNX: `DFT`, one axis
     """
-    return fft_operator(floating(x), signal_ndim=int(signal_ndim), norm=_norm(normalized))
+    return fft_operator(
+        floating(x), signal_ndim=whole(signal_ndim, "signal_ndim"), norm=_norm(normalized)
+    )
 
 
 def ifft(x: Operand, signal_ndim: int, normalized: bool = False) -> Variable:
@@ -161,7 +164,10 @@ def ifft(x: Operand, signal_ndim: int, normalized: bool = False) -> Variable:
         - ONNX: `DFT`, with `inverse=1`, one axis
     """
     return fft_operator(
-        floating(x), signal_ndim=int(signal_ndim), inverse=True, norm=_norm(normalized)
+        floating(x),
+        signal_ndim=whole(signal_ndim, "signal_ndim"),
+        inverse=True,
+        norm=_norm(normalized),
     )
 
 
@@ -287,7 +293,9 @@ def rfft(x: Operand, signal_ndim: int, normalized: bool = False) -> Variable:
         - PyTorch: `torch.fft.rfftn`, gives complex arrays
         - ONNX: `DFT`, with `onesided=1`
     """
-    return rfft_operator(floating(x), signal_ndim=int(signal_ndim), norm=_norm(normalized))
+    return rfft_operator(
+        floating(x), signal_ndim=whole(signal_ndim, "signal_ndim"), norm=_norm(normalized)
+    )
 
 
 def irfft(
@@ -325,9 +333,12 @@ def irfft(
     """
     spectrum = floating(x)
     frequencies = spectrum.shape[-2] if spectrum.ndim > 1 else 1
-    points = 2 * (frequencies - 1) if length is None else int(length)
+    points = 2 * (frequencies - 1) if length is None else whole(length, "length")
     return irfft_operator(
-        spectrum, signal_ndim=int(signal_ndim), length=points, norm=_norm(normalized)
+        spectrum,
+        signal_ndim=whole(signal_ndim, "signal_ndim"),
+        length=points,
+        norm=_norm(normalized),
     )
 
 

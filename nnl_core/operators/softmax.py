@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from nnl_core import functions as F
+from nnl_core.graph.checks import whole
 from nnl_core.graph.operator import Array, Sample, defop
 from nnl_core.graph.spec import Spec, normalize_axis
 from nnl_core.graph.variable import Operand, Variable
@@ -179,7 +180,7 @@ def softmax(x: Operand, axis: int | None = None) -> Variable:
         - PyTorch: `torch.softmax`
         - ONNX: `Softmax`
     """
-    return softmax_operator(floating(x), axis=-1 if axis is None else int(axis))
+    return softmax_operator(floating(x), axis=-1 if axis is None else whole(axis, "axis"))
 
 
 def log_softmax(x: Operand, axis: int | None = None) -> Variable:
@@ -201,7 +202,7 @@ def log_softmax(x: Operand, axis: int | None = None) -> Variable:
         - PyTorch: `torch.log_softmax`
         - ONNX: `LogSoftmax`
     """
-    return log_softmax_operator(floating(x), axis=-1 if axis is None else int(axis))
+    return log_softmax_operator(floating(x), axis=-1 if axis is None else whole(axis, "axis"))
 
 
 def masked_softmax(x: Operand, axis: int | None = None) -> Variable:
@@ -226,4 +227,4 @@ def masked_softmax(x: Operand, axis: int | None = None) -> Variable:
         - PyTorch: none, `torch.softmax`, NaN in rows that are hidden
         - ONNX: none, `Softmax` and `Where`
     """
-    return masked_softmax_operator(floating(x), axis=-1 if axis is None else int(axis))
+    return masked_softmax_operator(floating(x), axis=-1 if axis is None else whole(axis, "axis"))

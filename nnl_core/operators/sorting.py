@@ -10,6 +10,7 @@ import numpy as np
 
 from nnl_core import functions as F
 from nnl_core.errors import ShapeError
+from nnl_core.graph.checks import whole
 from nnl_core.graph.operator import Array, Sample, defop
 from nnl_core.graph.spec import Spec, normalize_axis
 from nnl_core.graph.variable import Operand, Variable
@@ -87,7 +88,7 @@ def sort(
         - PyTorch: `torch.sort`
         - ONNX: `TopK` of all elements
     """
-    y, index = sort_operator(x, axis=int(axis), reverse=bool(reverse))
+    y, index = sort_operator(x, axis=whole(axis, "axis"), reverse=bool(reverse))
     return index if only_index else (y, index) if with_index else y
 
 
@@ -223,7 +224,9 @@ def top_k_grad(x: Operand, k: int, abs: bool = False, base_axis: int = 1) -> Var
         - PyTorch: none, a hook on x
         - ONNX: none, training alone
     """
-    return top_k_grad_operator(x, k=int(k), abs=bool(abs), base_axis=int(base_axis))
+    return top_k_grad_operator(
+        x, k=whole(k, "k"), abs=bool(abs), base_axis=whole(base_axis, "base_axis")
+    )
 
 
 def _check_k(name: str, k: int, size: int) -> None:

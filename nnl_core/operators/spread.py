@@ -10,6 +10,7 @@ import numpy as np
 
 from nnl_core import functions as F
 from nnl_core.errors import OperatorError, ShapeError
+from nnl_core.graph.checks import real, whole
 from nnl_core.graph.operator import Array, Sample, defop
 from nnl_core.graph.spec import Spec
 from nnl_core.graph.variable import Operand, Variable
@@ -100,7 +101,7 @@ def norm(x: Operand, p: float | None = None, axis: Axes = None, keepdims: bool =
         - PyTorch: `torch.linalg.vector_norm`
         - ONNX: `ReduceL2` or `ReduceL1`
     """
-    power = 2.0 if p is None else float(p)
+    power = 2.0 if p is None else real(p, "p")
     if not power > 0:
         raise OperatorError(f"norm: p is {p}; it must be positive")
     if math.isinf(power):
@@ -206,7 +207,7 @@ def var(x: Operand, axis: Axes = None, keepdims: bool = False, ddof: int = 0) ->
         - PyTorch: `torch.var`, whose `correction` is 1 by default
         - ONNX: none, `ReduceMean`, `Sub` and `Mul`
     """
-    return call_reduction(var_operator, floating(x), axis, keepdims, ddof=int(ddof))
+    return call_statistic(var_operator, x, axis, keepdims, ddof=whole(ddof, "ddof"))
 
 
 def std(x: Operand, axis: Axes = None, keepdims: bool = False, ddof: int = 0) -> Variable:
@@ -230,7 +231,7 @@ def std(x: Operand, axis: Axes = None, keepdims: bool = False, ddof: int = 0) ->
         - PyTorch: `torch.std`, whose `correction` is 1 by default
         - ONNX: none, `ReduceMean`, `Sub`, `Mul` and `Sqrt`
     """
-    return call_reduction(std_operator, floating(x), axis, keepdims, ddof=int(ddof))
+    return call_statistic(std_operator, x, axis, keepdims, ddof=whole(ddof, "ddof"))
 
 
 # Log-sum-exp -------------------------------------------------------------------------------------

@@ -9,6 +9,7 @@ import numpy as np
 
 from nnl_core import random
 from nnl_core.errors import OperatorError, ShapeError
+from nnl_core.graph.checks import real, whole, wholes
 from nnl_core.graph.dtypes import is_floating
 from nnl_core.graph.modes import auto_forward, recompute
 from nnl_core.graph.node import add_effects
@@ -191,7 +192,7 @@ def rand(low: float = 0, high: float = 1, shape: Sequence[int] = (), seed: int =
         - ONNX: `RandomUniform`
     """
     _require("rand", low <= high, f"low {low} must not exceed high {high}")
-    return _draw(rand_operator, shape, seed, low=float(low), high=float(high))
+    return _draw(rand_operator, shape, seed, low=real(low, "low"), high=real(high, "high"))
 
 
 def randn(mu: float = 0, sigma: float = 1, shape: Sequence[int] = (), seed: int = -1) -> Variable:
@@ -217,7 +218,7 @@ def randn(mu: float = 0, sigma: float = 1, shape: Sequence[int] = (), seed: int 
         - ONNX: `RandomNormal`
     """
     _require("randn", sigma >= 0, f"sigma {sigma} must not be negative")
-    return _draw(randn_operator, shape, seed, mu=float(mu), sigma=float(sigma))
+    return _draw(randn_operator, shape, seed, mu=real(mu, "mu"), sigma=real(sigma, "sigma"))
 
 
 def randint(low: int = 0, high: int = 1, shape: Sequence[int] = (), seed: int = -1) -> Variable:
@@ -243,7 +244,7 @@ def randint(low: int = 0, high: int = 1, shape: Sequence[int] = (), seed: int = 
     """
     _require("randint", low < high, f"low {low} must be less than high {high}")
     _require("randint", -(2**31) <= low and high <= 2**31, "the bounds must fit 32 bits")
-    return _draw(randint_operator, shape, seed, low=int(low), high=int(high))
+    return _draw(randint_operator, shape, seed, low=whole(low, "low"), high=whole(high, "high"))
 
 
 def rand_binomial(
@@ -271,7 +272,7 @@ def rand_binomial(
     """
     _require("rand_binomial", n >= 0, f"n {n} must not be negative")
     _require("rand_binomial", 0 <= p <= 1, f"p {p} must be in [0, 1]")
-    return _draw(rand_binomial_operator, shape, seed, n=int(n), p=float(p))
+    return _draw(rand_binomial_operator, shape, seed, n=whole(n, "n"), p=real(p, "p"))
 
 
 def rand_beta(
@@ -299,7 +300,9 @@ def rand_beta(
         - ONNX: none, there is no such operator
     """
     _require("rand_beta", alpha > 0 and beta > 0, f"alpha {alpha} and beta {beta} must be positive")
-    return _draw(rand_beta_operator, shape, seed, alpha=float(alpha), beta=float(beta))
+    return _draw(
+        rand_beta_operator, shape, seed, alpha=real(alpha, "alpha"), beta=real(beta, "beta")
+    )
 
 
 def rand_gamma(
@@ -326,11 +329,11 @@ def rand_gamma(
         - ONNX: none, there is no such operator
     """
     _require("rand_gamma", k > 0 and theta > 0, f"k {k} and theta {theta} must be positive")
-    return _draw(rand_gamma_operator, shape, seed, k=float(k), theta=float(theta))
+    return _draw(rand_gamma_operator, shape, seed, k=real(k, "k"), theta=real(theta, "theta"))
 
 
 def _draw(operator: Operator, shape: Sequence[int], seed: int, **attributes: float) -> Variable:
-    lengths = tuple(int(length) for length in shape)
+    lengths = wholes(shape, "shape")
     _require(operator.__name__, all(n >= 0 for n in lengths), f"shape {lengths} is negative")
     return operator(random_key(seed), shape=lengths, **attributes)
 
@@ -408,5 +411,5 @@ def dropout(
         - ONNX: `Dropout`
     """
     _require("dropout", 0 <= p < 1, f"p {p} must be in [0, 1)")
-    y, mask = dropout_operator(x, random_key(seed), p=float(p))
+    y, mask = dropout_operator(x, random_key(seed), p=real(p, "p"))
     return (y, cast(mask, y.dtype)) if output_mask else y

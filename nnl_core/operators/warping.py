@@ -11,6 +11,7 @@ import numpy as np
 
 from nnl_core import functions as F
 from nnl_core.errors import OperatorError, ShapeError
+from nnl_core.graph.checks import wholes
 from nnl_core.graph.operator import Array, Sample, defop
 from nnl_core.graph.spec import Spec, promote
 from nnl_core.graph.variable import Operand, Variable
@@ -309,7 +310,7 @@ def affine_grid(theta: Operand, size: Sequence[int], align_corners: bool = False
         - ONNX: `AffineGrid`
     """
     theta = floating(theta)
-    lengths = tuple(int(n) for n in size)
+    lengths = wholes(size, "size")
     axes = len(lengths)
     if axes not in (2, 3) or theta.ndim != 3 or theta.shape[1:] != (axes, axes + 1):
         raise ShapeError(

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from nnl_core.errors import ShapeError
+from nnl_core.graph.checks import whole, wholes
 from nnl_core.graph.operator import Array
 
 Lengths = tuple[int, ...]
@@ -20,8 +21,8 @@ def lengths(name: str, value: int | Sequence[int] | None, count: int, default: i
     """Return one positive length per axis from ``None``, one number or a sequence."""
     if value is None:
         return (default,) * count
-    listed = (value,) * count if isinstance(value, (int, np.integer)) else tuple(value)
-    if len(listed) != count or any(int(n) < 1 for n in listed):
+    listed = (value,) * count if isinstance(value, (int, np.integer)) else wholes(value, name)
+    if len(listed) != count or any(n < 1 for n in listed):
         raise ShapeError(f"{name} {listed} must hold {count} lengths of at least 1")
     return tuple(int(n) for n in listed)
 
@@ -40,12 +41,15 @@ def pairs(value: int | Sequence[int | Sequence[int]] | None, count: int) -> Pair
     if value is None:
         return ((0, 0),) * count
     listed = (value,) * count if isinstance(value, (int, np.integer)) else tuple(value)
-    both = [(p, p) if isinstance(p, (int, np.integer)) else tuple(p) for p in listed]
+    both = [
+        wholes(p, "pad") if isinstance(p, (tuple, list, np.ndarray)) else (whole(p, "pad"),) * 2
+        for p in listed
+    ]
     if len(both) != count or any(len(p) != 2 or min(p) < 0 for p in both):
         raise ShapeError(
             f"pad {listed} must hold {count} lengths, or (before, after) pairs, of at least 0"
         )
-    return tuple((int(before), int(after)) for before, after in both)
+    return tuple((before, after) for before, after in both)
 
 
 def span(kernel: Sequence[int], dilation: Sequence[int]) -> Lengths:
