@@ -36,6 +36,7 @@ from nnl_core.operators.loss import *
 from nnl_core.operators.masking import *
 from nnl_core.operators.math import *
 from nnl_core.operators.matrices import *
+from nnl_core.operators.naming import name_errors as _name_errors
 from nnl_core.operators.normalization import *
 from nnl_core.operators.norms import *
 from nnl_core.operators.packing import *
@@ -64,3 +65,5 @@ from nnl_core.operators.synchronized import *
 from nnl_core.operators.unfolding import *
 from nnl_core.operators.warping import *
 from nnl_core.operators.wiring import *
+
+_name_errors(globals(), "nnl_core.operators")

@@ -62,7 +62,7 @@ def class_targets(
 
     ``s`` is the label smoothing and ``w`` the weight of the class. Ignored labels have none.
     """
-    labels, counted = class_labels("class_targets", target, classes, ignore_index)
+    labels, counted = class_labels("nll_loss", target, classes, ignore_index)
     is_label = labels == _per_class(np.arange(classes), target.ndim, axis)
     result = is_label * (1 - label_smoothing) + label_smoothing / classes
     if weight is not None:

@@ -40,6 +40,8 @@ def running_extreme(
 
     NaN counts as more extreme than all numbers.
     """
+    if not x.size:
+        return x.copy(), np.zeros(x.shape, np.int64)
     source = np.flip(x, axis) if reverse else x
     running = (np.minimum if smallest else np.maximum).accumulate(source, axis=axis)
     before, behind = (

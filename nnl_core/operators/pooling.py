@@ -256,6 +256,8 @@ def average_pooling_operator(
 ) -> Array:  # fmt: skip
     """Average of each window of the last axes, of which padding is a part or not."""
     total = _windows(wide(x), kernel, stride, pad, border, 0).sum(axis=-1)
+    if not x.size:
+        return total.astype(x.dtype, copy=False)
     spatial = x.shape[x.ndim - len(kernel) :]
     sizes = window_sizes(spatial, kernel, stride, pad, border, including_pad)
     return np.asarray((total / sizes.astype(total.dtype)).astype(x.dtype, copy=False))
@@ -304,9 +306,10 @@ def average_pooling_vjp(
 ) -> tuple[Any, ...]:
     """As of the sum, of ``g`` over the window sizes."""
     size = x.shape[len(x.shape) - len(options["kernel"]) :]
-    sizes = window_sizes(size, including_pad=including_pad, **options)
-    uniform = sizes.min() == sizes.max()
-    g = g * (1 / float(sizes.flat[0])) if uniform else g * (1 / sizes).astype(g.dtype)
+    if x.size:
+        sizes = window_sizes(size, including_pad=including_pad, **options)
+        uniform = sizes.min() == sizes.max()
+        g = g * (1 / float(sizes.flat[0])) if uniform else g * (1 / sizes).astype(g.dtype)
     return (sum_pooling_gradient(g, size=size, **options),)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from nnl_core.operators.naming import name_errors as _name_errors
 from nnl_core.parameters import get_parameter, get_parameter_or_create, parameter_scope
 from nnl_core.parametric_functions.activation import prelu
 from nnl_core.parametric_functions.attention import multi_head_attention
@@ -114,3 +115,5 @@ __all__ = [
     "transformer_encode",
     "weight_normalization",
 ]
+
+_name_errors(globals(), "nnl_core.parametric_functions")

@@ -15,7 +15,7 @@ from nnl_core.graph.variable import Variable
 from nnl_core.initializers import RandomSource, UniformInitializer, calc_uniform_lim_glorot
 from nnl_core.operators.windows import window_shape
 from nnl_core.parameters import Initial, get_parameter, get_parameter_or_create, pop_parameter
-from nnl_core.parametric_functions.common import bias, layer_scope
+from nnl_core.parametric_functions.common import bias, layer_scope, lengths
 from nnl_core.parametric_functions.factorization import cp_decomposition, low_rank
 
 Shape = tuple[int, ...]
@@ -109,7 +109,7 @@ def svd_affine(
         - PyTorch: none, two `torch.nn.Linear` with factors from `torch.linalg.svd`
         - ONNX: none, two `MatMul`
     """
-    outputs = (n_outmaps,) if isinstance(n_outmaps, int) else tuple(n_outmaps)
+    outputs = lengths(n_outmaps, "n_outmaps")
     axis = normalize_axis(base_axis, inp.ndim)
     inputs, flat = math.prod(inp.shape[axis:]), math.prod(outputs)
     _check_rank("svd_affine", r, min(inputs, flat))

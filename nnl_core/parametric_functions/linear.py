@@ -9,7 +9,7 @@ from nnl_core import functions as F
 from nnl_core.graph.variable import Variable
 from nnl_core.initializers import RandomSource, UniformInitializer
 from nnl_core.parameters import Initial, get_parameter_or_create
-from nnl_core.parametric_functions.common import Applied, bias, layer_scope, weight
+from nnl_core.parametric_functions.common import Applied, bias, layer_scope, lengths, weight
 from nnl_core.parametric_functions.low_rank import (
     adapted_bias,
     factors_of,
@@ -62,7 +62,7 @@ def affine(
         - PyTorch: `torch.nn.Linear`, whose weight is transposed
         - ONNX: `Gemm`
     """
-    outputs = (n_outmaps,) if isinstance(n_outmaps, int) else tuple(n_outmaps)
+    outputs = lengths(n_outmaps, "n_outmaps")
     inputs = math.prod(inp.shape[base_axis:])
     with layer_scope("affine", name):
         fans = (inputs, math.prod(outputs), ())

@@ -10,7 +10,7 @@ from nnl_core.graph.variable import Variable
 from nnl_core.initializers import ConstantInitializer
 from nnl_core.operators.synchronized import Communicator
 from nnl_core.parameters import Initial, get_parameter_or_create
-from nnl_core.parametric_functions.common import layer_scope
+from nnl_core.parametric_functions.common import layer_scope, lengths
 
 Axes: TypeAlias = int | Sequence[int]
 Outputs: TypeAlias = Any  # a Variable; with output_stat a tuple: also mean and variance
@@ -438,4 +438,4 @@ def _only(shape: Sequence[int], axes: Sequence[int]) -> list[int]:
 
 
 def _as_tuple(axes: Axes) -> tuple[int, ...]:
-    return (axes,) if isinstance(axes, int) else tuple(axes)
+    return lengths(axes, "axes")

@@ -7,13 +7,14 @@ from collections.abc import Sequence
 
 from nnl_core.graph.variable import Variable
 from nnl_core.operators.windows import window_shape
+from nnl_core.parametric_functions.common import lengths
 
 Shapes = tuple[tuple[int, ...], tuple[int, ...], tuple[int, int, Sequence[int]]]
 
 
 def affine_shapes(inp: Variable, n_outmaps: int | Sequence[int], base_axis: int) -> Shapes:
     """Return the shapes of weight and bias, and the weight's fans."""
-    outputs = (n_outmaps,) if isinstance(n_outmaps, int) else tuple(n_outmaps)
+    outputs = lengths(n_outmaps, "n_outmaps")
     inputs = math.prod(inp.shape[base_axis:])
     return (inputs, *outputs), outputs, (inputs, math.prod(outputs), ())
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import ClassVar
+from typing import ClassVar, ParamSpec
 
 import numpy as np
 
@@ -16,11 +17,39 @@ from nnl_core.graph.node import Structure
 from nnl_core.graph.operator import Array
 from nnl_core.graph.spec import promote
 from nnl_core.graph.variable import Variable
+from nnl_core.hooks.loading import did_you_mean
 from nnl_core.solvers.gradients import GradientMethods
 from nnl_core.solvers.group import AVERAGE, FlatGroup
 from nnl_core.solvers.numbers import StepNumbers, checked
 from nnl_core.solvers.parameter_groups import ParameterGroup, ParameterGroups
 from nnl_core.solvers.states import SolverState, read_states, write_states
+
+P = ParamSpec("P")
+
+RATES = frozenset({"alpha", "eta", "learning_rate", "lr", "rate"})
+"""What libraries call the learning rate."""
+
+
+def _telling(initialize: Callable[P, None]) -> Callable[P, None]:
+    """Let a constructor say what it has in place of an argument that it does not know."""
+    known = inspect.signature(initialize).parameters
+    if any(parameter.kind is parameter.VAR_KEYWORD for parameter in known.values()):
+        return initialize
+
+    @functools.wraps(initialize)
+    def call(*args: P.args, **kwargs: P.kwargs) -> None:
+        for name in kwargs.keys() - known.keys():
+            solver = type(args[0])
+            rate = getattr(solver, "rate_name", "lr")
+            hint = (
+                f"; its learning rate is {rate!r}"
+                if name in RATES and rate in known
+                else did_you_mean(name, [*known][1:])
+            )
+            raise TypeError(f"{solver.__name__} has no argument {name!r}{hint}")
+        initialize(*args, **kwargs)
+
+    return call
 
 
 class Solver(GradientMethods):
@@ -61,6 +90,11 @@ class Solver(GradientMethods):
         self._kept: dict[str, SolverState] = {}  # of parameters that are in no group
         self._seen: tuple[int, int] = (-1, 0)
         self._changes = 0
+
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        if "__init__" in vars(cls):
+            cls.__init__ = _telling(cls.__init__)  # type: ignore[method-assign]  # same arguments
 
     # What a subclass defines --------------------------------------------------------------------
 

@@ -587,3 +587,42 @@ NO_ANSWER: dict[str, tuple[str, Callable[[], Any]]] = {
 def test_where_there_is_no_answer_an_error_says_why(text: str, build: Callable[[], Any]) -> None:
     with pytest.raises(NnlError, match=text):
         forward_all(outputs(build()))
+
+
+HUGE = 2**40
+LONG: dict[str, tuple[Callable[..., Any], tuple[Shape, ...], Shape]] = {
+    "convolution": (
+        lambda x, w: F.convolution(x, w, pad=(1,)),
+        ((0, 1, HUGE), (1, 1, 3)),
+        (0, 1, HUGE),
+    ),
+    "deconvolution, stride": (
+        lambda x, w: F.deconvolution(x, w, stride=(2,)),
+        ((0, 1, HUGE), (1, 1, 2)),
+        (0, 1, 2 * HUGE),
+    ),
+    "average_pooling": (
+        lambda x: F.average_pooling(x, (2,)),
+        ((0, 1, HUGE),),
+        (0, 1, HUGE // 2),
+    ),
+    "max_pooling": (lambda x: F.max_pooling(x, (2,)), ((0, 1, HUGE),), (0, 1, HUGE // 2)),
+    **{
+        name: (lambda x, name=name: getattr(F, name)(x, 1), ((0, HUGE),), (0, HUGE))
+        for name in ("cummax", "cumprod", "cumsum", "logcumsumexp", "softmax")
+    },
+}
+
+
+@pytest.mark.parametrize(("build", "shapes", "shape"), LONG.values(), ids=LONG)
+def test_the_length_of_what_is_empty_costs_nothing(
+    build: Callable[..., Any], shapes: tuple[Shape, ...], shape: Shape
+) -> None:
+    for dynamic in (False, True):
+        with nnl.auto_forward(dynamic):
+            leaves = [Variable.from_numpy_array(np.ones(s), need_grad=True) for s in shapes]
+            y = build(*leaves)
+            y.forward()
+            assert y.d.shape == shape
+            F.sum(y).backward()
+            assert all(not leaf.g.any() for leaf in leaves)

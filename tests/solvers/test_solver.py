@@ -327,3 +327,16 @@ def test_info_tells_the_arguments():
     solver.set_learning_rate(0.25)
     assert solver.info == {"alpha": 0.25, "beta1": 0.9, "beta2": 0.999, "eps": 1e-8}
     assert solver.name == "Adam"
+
+
+@pytest.mark.parametrize(
+    ("solver", "given", "hint"),
+    [
+        (S.Adam, "lr", "its learning rate is 'alpha'"),
+        (S.Sgd, "learning_rate", "its learning rate is 'lr'"),
+        (S.Adam, "beta3", "did you mean 'beta"),
+    ],
+)
+def test_an_argument_that_a_solver_does_not_have_is_told_from_what_it_has(solver, given, hint):
+    with pytest.raises(TypeError, match=f"{solver.__name__} has no argument '{given}'; {hint}"):
+        solver(**{given: 0.1})

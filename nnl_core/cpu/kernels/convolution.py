@@ -165,7 +165,7 @@ def _bands(
     places, length = dy.shape[2], x.shape[2]
     row = x.shape[1] * math.prod(kernel) * math.prod(dy.shape[3:]) * max(4, x.itemsize)
     step = max(1, BAND_BYTES // max(1, row))
-    if step >= places:
+    if step >= places or not len(x):
         return [(slice(None), slice(None), pad)]
     bands = []
     for first in range(0, places, step):

@@ -106,6 +106,8 @@ def _sum(x: Array, *, out: Array | None, **options: Any) -> Array:
 
 def _average(x: Array, *, including_pad: bool, out: Array | None, **options: Any) -> Array:
     result = _sum(x, out=out, **options)
+    if not x.size:
+        return result
     spatial = x.shape[x.ndim - len(options["kernel"]) :]
     sizes = family.window_sizes(spatial, including_pad=including_pad, **options)
     if sizes.min() == sizes.max():
