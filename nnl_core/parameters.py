@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from nnl_core.errors import ParameterError
+from nnl_core.graph.checks import wholes
 from nnl_core.graph.node import current_scope_name, pop_scope_name, push_scope_name
 from nnl_core.graph.spec import DEFAULT_DTYPE
 from nnl_core.graph.variable import Variable
@@ -120,7 +121,7 @@ def get_parameter_or_create(
     """
     scope, key, full_name = _place(name, create=True)
     assert scope is not None
-    wanted = None if shape is None else tuple(int(length) for length in shape)
+    wanted = None if shape is None else wholes(shape, f"parameter {full_name!r}: shape")
     found = scope.get(key)
     if found is None:
         parameter: Variable = _create(full_name, wanted, initializer, need_grad)

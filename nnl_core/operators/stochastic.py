@@ -410,6 +410,7 @@ def dropout(
         - PyTorch: `torch.nn.functional.dropout`
         - ONNX: `Dropout`
     """
+    p = real(p, "p")
     _require("dropout", 0 <= p < 1, f"p {p} must be in [0, 1)")
-    y, mask = dropout_operator(x, random_key(seed), p=real(p, "p"))
+    y, mask = dropout_operator(x, random_key(seed), p=p)
     return (y, cast(mask, y.dtype)) if output_mask else y

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from typing import TypeAlias, TypeVar
 
 from nnl_core.errors import ParameterError
+from nnl_core.graph.checks import whole, wholes
 from nnl_core.graph.variable import Variable
 from nnl_core.initializers import (
     ConstantInitializer,
@@ -21,6 +22,11 @@ from nnl_core.parameters import Initial, get_parameter_or_create, parameter_scop
 Applied: TypeAlias = Callable[[Variable], Variable]
 Description: TypeAlias = tuple[str, str, str, bool]
 Result = TypeVar("Result")
+
+
+def lengths(value: int | Sequence[int], name: str) -> tuple[int, ...]:
+    """Return one whole number or several as a tuple; ``name`` is the argument, for the error."""
+    return wholes(value, name) if isinstance(value, Iterable) else (whole(value, name),)
 
 
 @contextmanager
