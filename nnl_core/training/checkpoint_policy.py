@@ -21,7 +21,7 @@ class CheckpointPolicy:
     """When checkpoints are made, and which ones are kept.
 
     One is made at the end of a run in any case, also where it was asked to stop. The newest one is
-    always kept. Raises TrainingError for numbers that mean nothing.
+    always kept; a run that goes on from an older one deletes those after it. Raises TrainingError for numbers that mean nothing.
 
     Attributes
     ----------
@@ -91,9 +91,20 @@ class CheckpointWriter:
         self._last = clock()
 
     def nnl_on_train_start(self, event: TrainStart) -> None:
-        """Delete what a process left that was killed while it wrote."""
+        """Delete what a process left that was killed while it wrote, and what is made again.
+
+        Raises TrainingError where a run that begins would mix its checkpoints with another one's.
+        """
         if event.trainer is self._trainer:
             self.files.sweep()
+            step, known = self._trainer.state.step, self.files.steps()
+            if known and not step:
+                raise TrainingError(
+                    f"{self.files.folder} has checkpoints of another run, the newest of step "
+                    f"{known[-1]}: restore one of them, or give the trainer another folder"
+                )
+            if later := [made for made in known if made > step]:
+                self.files.remove(later)
             self._last = self._clock()
 
     def nnl_on_safe_point(self, event: SafePoint) -> None:

@@ -435,6 +435,8 @@ class Trainer:
         if state.batch == 0:
             for accumulator in measured.values():
                 accumulator.reset()
+        if self._is_over:  # an epoch that was stopped after the last step is only to be measured
+            return
         for batch in self.iterator.epoch(epoch, state.batch):
             step = state.step
             if schedule is not None:

@@ -148,3 +148,28 @@ def test_checkpoints_need_a_folder(session, line, make_model):
     trainer = Trainer(make_model(), line, S.Sgd(), epochs=1, checkpoints=policy, session=session)
     with pytest.raises(TrainingError, match="give the trainer one"):
         trainer.run()
+
+
+def test_a_run_does_not_begin_among_the_checkpoints_of_another(run):
+    run(epochs=2)
+    with pytest.raises(TrainingError, match="checkpoints of another run, the newest of step 6"):
+        run(epochs=1)
+
+
+def test_a_run_that_goes_on_from_an_older_checkpoint_deletes_those_after_it(
+    session, line, make_model, tmp_path
+):
+    def begin(folder):
+        policy = CheckpointPolicy(keep=2)
+        keywords = {"epochs": 2, "batch_size": 4, "folder": folder, "checkpoints": policy}
+        return Trainer(make_model(), line, S.Sgd(), session=session, **keywords)
+
+    begin(tmp_path).run()
+    files = Checkpoints(tmp_path / "checkpoints")
+    damaged = files.place(6) / "state.json"
+    damaged.write_bytes(b"{}")
+    again = begin(tmp_path)
+    again.restore(files.newest(lambda message: None))
+    again.run()
+    assert files.steps() == [3, 6]
+    assert files.load(6).state.step == 6

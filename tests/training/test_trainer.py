@@ -292,6 +292,33 @@ def test_a_run_goes_on_from_where_it_stopped(session, line, make_model):
     assert run(stops=True) == run(stops=False)
 
 
+def test_a_run_that_stopped_after_its_last_step_is_measured_and_makes_no_other(
+    session, line, make_model
+):
+    def begin():
+        keywords = {"epochs": 2, "steps": 2, "batch_size": 4, "evaluate": {"test": line}}
+        return Trainer(make_model(), line, S.Sgd(), session=session, **keywords)
+
+    made = []
+
+    class StopAtLast:
+        def nnl_on_step_end(self, event):
+            if event.trainer.state.step == 2:
+                event.trainer.request_stop("pause")
+
+        def nnl_on_safe_point(self, event):
+            made.append(event.trainer.checkpoint())
+
+    with session.listen(StopAtLast()):
+        assert "test/loss" not in begin().run().metrics
+    trainer = begin()
+    trainer.restore(made[-1])
+    assert trainer.run().steps == 2
+    whole = begin()
+    assert trainer.history == whole.run().history
+    assert bits(trainer) == bits(whole)
+
+
 def test_an_exception_of_a_listener_ends_the_run_and_is_announced(session, line, make_model):
     trainer = Trainer(make_model(), line, S.Sgd(), epochs=5, session=session)
     listener, heard = recorder("exception", "train_end")
