@@ -216,7 +216,10 @@ def cast_samples(rng: np.random.Generator) -> Iterator[Sample]:
 
 
 def cast(x: Operand, dtype: Any) -> Variable:
-    """Convert to another dtype.
+    """Convert to another dtype; floating numbers to integers towards zero.
+
+    What an integer dtype has no number for, as NaN, infinity and what is beyond its range, becomes
+    what the processor makes of it, as in NumPy and ONNX: `clip` first. Integers wrap round.
 
     Args:
         x: any shape and dtype.

@@ -222,7 +222,8 @@ def mean_subtraction(
     Args:
         x: any shape.
         mean: the running mean, in the shape of the axes from ``base_axis`` on.
-        t: the number of batches seen; may be ``None`` without an update.
+        t: the number of batches seen; may be ``None`` without an update. ``float32`` or integers
+            hold it: ``float16`` counts no further than 2048, ``bfloat16`` than 256.
         base_axis: the first axis of a sample.
         update_running_mean: whether each forward pass first sets ``mean`` to ``mean + (batch mean -
             mean) / (t + 1)`` and then adds one to ``t``; an empty batch sets neither.
@@ -252,19 +253,20 @@ def mean_subtraction(
             f"mean_subtraction: mean has shape {mean.shape}, and {x.shape[axis:]} fits the input "
             f"of shape {x.shape} with base_axis {base_axis}"
         )
-    running = mean if mean.dtype == x.dtype else cast(mean, x.dtype)
+    values = _widened(x)
+    running = mean if mean.dtype == values.dtype else cast(mean, values.dtype)
     if not update_running_mean:
-        return x - running
+        return _rounded(values - running, x)
     if t is None or t.size != 1 or t.parent is not None or mean.parent is not None:
         raise OperatorError(
             "mean_subtraction: updating needs variables without history: the mean, and t, which "
             "holds one number"
         )
     if not x.size:
-        return x - running
-    count = F.reshape(cast(t, x.dtype), ())
-    batch = F.mean(x, axis=tuple(range(axis))) if axis else x
+        return _rounded(values - running, x)
+    count = F.reshape(cast(t, values.dtype), ())
+    batch = F.mean(values, axis=tuple(range(axis))) if axis else values
     updated = running + (batch - running) / (count + 1)
-    y: Variable = x - updated
+    y = _rounded(values - updated, x)
     add_effects(y, [(mean, cast(updated, mean.dtype)), (t, t + 1)])
     return y

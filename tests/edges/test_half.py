@@ -186,3 +186,14 @@ def test_a_sum_that_the_dtype_cannot_hold_is_infinite_without_a_warning(
 
 def test_a_count_that_float32_cannot_hold_is_right_in_float64(evaluate: Any) -> None:
     assert evaluate(lambda: F.sum(np.full(2**12, 2.0**30 + 1))) == 2**42 + 2**12
+
+
+@each_dtype
+def test_a_running_mean_goes_on_counting_where_half_precision_does_not(dtype: str) -> None:
+    seen = 4095
+    mean, t = Variable((1,)), Variable((1,))
+    mean.d, t.d = 0, seen
+    for step in range(2):
+        F.mean_subtraction(half([[1.0], [3.0]], dtype), mean, t).forward()
+        assert t.d == seen + step + 1
+    np.testing.assert_allclose(mean.d, 4 / (seen + 2), rtol=1e-5)
