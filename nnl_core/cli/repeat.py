@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from nnl_core.cli.project import open_workbench
 from nnl_core.cli.signals import REASONS
-from nnl_core.cli.train import Trained, folder_for, resume, train_new
+from nnl_core.cli.train import Trained, folder_for, resume, train_new, trainer_of
 from nnl_core.errors import DataError, TrainingError
 from nnl_core.session import Session
 
@@ -29,7 +29,7 @@ def train_many(arguments: argparse.Namespace, project: Project, session: Session
     from nnl_core.training.files import write_json
 
     with open_workbench(project, session) as workbench:
-        workbench.trainer()  # so that what is wrong is said before anything is made
+        trainer_of(workbench)  # so that what is wrong is said before anything is made
     settings = check(project.table, project.where)
     folder = folder_for(arguments, project, settings.train.folder)
     group = {
@@ -90,7 +90,7 @@ def _train_one(
     project = open_project(Path(group["project"]), said)
     folder.mkdir()
     with open_workbench(project, session) as workbench:
-        trainer = workbench.trainer()
+        trainer = trainer_of(workbench)
         return train_new(folder, trainer, workbench, project, group["name"], said)
 
 

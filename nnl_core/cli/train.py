@@ -81,7 +81,7 @@ def run(arguments: argparse.Namespace, session: Session) -> int:
 
             return train_many(arguments, project, session)
         with open_workbench(project, session) as workbench:
-            trainer = workbench.trainer()
+            trainer = trainer_of(workbench)
             folder = folder_for(arguments, project, workbench.settings.train.folder)
             return train_new(
                 folder, trainer, workbench, project, arguments.name, arguments.overrides
@@ -106,6 +106,13 @@ def folder_for(arguments: argparse.Namespace, project: Project, runs: str) -> Pa
         return run_folder.given_folder(arguments.out)
     name = arguments.name or project.path.resolve().parent.name
     return run_folder.new_folder(project.path.parent / runs, name)
+
+
+def trainer_of(workbench: Workbench) -> Trainer:
+    """Make the trainer; what it is tested on at the end is to be there at the beginning."""
+    if "test" in workbench.settings.data:
+        workbench.data("test")
+    return workbench.trainer()
 
 
 def train_new(
@@ -160,7 +167,7 @@ def resume(
         saved = SavedRun(folder, project, folder, begun.project_file.parent)
         with open_run(saved, session) as workbench:
             check_surroundings(begun, workbench.session, report)
-            trainer = workbench.trainer()
+            trainer = trainer_of(workbench)
             trainer.folder = folder
             go_on(trainer, begun, step, report)
             note_settings(begun, project, overrides)
@@ -173,18 +180,18 @@ def _train(folder: Path, trainer: Trainer, workbench: Workbench) -> Trained:
     """Train and write down what came of it."""
     from nnl_core.training import run_folder
 
-    with interruptible(trainer) as interruption:
-        try:
+    try:
+        with interruptible(trainer) as interruption:
             result = trainer.run()
-        except Exception as error:
-            run_folder.note_failure(folder, error)
-            raise
-    status = interruption.status if result.stopped is not None else 0
-    with trainer.averaged():
-        final = {} if status else _tested(trainer, workbench)
-        tracker = trainer.tracker
-        result = result._replace(best=tracker.summary(), tables=tracker.tables)
-        run_folder.save_result(folder, trainer.model, result, final)
+        status = interruption.status if result.stopped is not None else 0
+        with trainer.averaged():
+            final = {} if status else _tested(trainer, workbench)
+            tracker = trainer.tracker
+            result = result._replace(best=tracker.summary(), tables=tracker.tables)
+            run_folder.save_result(folder, trainer.model, result, final)
+    except Exception as error:
+        run_folder.note_failure(folder, error)
+        raise
     if result.stopped is not None:
         print(f"stopped after {result.steps} steps: {result.stopped}")
     for name, value in final.items():

@@ -21,7 +21,8 @@ class CheckpointPolicy:
     """When checkpoints are made, and which ones are kept.
 
     One is made at the end of a run in any case, also where it was asked to stop. The newest one is
-    always kept; a run that goes on from an older one deletes those after it. Raises TrainingError for numbers that mean nothing.
+    always kept; a run that goes on from an older one deletes those after it. Raises
+    TrainingError for numbers that mean nothing.
 
     Attributes
     ----------

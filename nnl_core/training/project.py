@@ -69,6 +69,7 @@ class Workbench:
         self.folder = folder
         self.session = session
         self._data_folder = folder if data_folder is None else data_folder
+        self._opened: dict[str, DataSource] = {}
 
     @contextmanager
     def _at(self, key: str, value: object) -> Iterator[None]:
@@ -166,7 +167,12 @@ class Workbench:
         return known[name]
 
     def data(self, name: str) -> DataSource:
-        """Open one of the project's data sets."""
+        """Open one of the project's data sets, once."""
+        if name not in self._opened:
+            self._opened[name] = self._open(name)
+        return self._opened[name]
+
+    def _open(self, name: str) -> DataSource:
         settings = self._data_settings(name)
         fields = fields_of(settings.fields)
         with self._at(f"data.{name}.source", settings.source):

@@ -318,3 +318,20 @@ def test_a_profile_is_a_table_with_sums(project, capsys):
     printed = capsys.readouterr().out.splitlines()
     assert printed[0].split() == ["node", "operator", "shape", "ms", "%", "kB", "multiply-adds"]
     assert printed[-1].split()[0] == "total"
+
+
+def test_test_data_that_is_not_there_is_said_before_training(project, capsys):
+    assert main(["train", str(project), "--set", "data.test.source=gone.npz"]) == 1
+    assert "data.test.source = 'gone.npz': no file" in last_error(capsys)
+    assert not (project / "runs").exists()
+
+
+def test_a_run_that_fails_after_its_last_step_says_why(project, capsys, monkeypatch):
+    def fail(*arguments):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("nnl_core.training.run_folder.save_parameters", fail)
+    assert main(["train", str(project)]) == 1
+    failure = json.loads((run_of(project) / "failure.json").read_text("utf-8"))
+    assert "No space left on device" in failure["error"]
+    assert "No space left on device" in last_error(capsys)
