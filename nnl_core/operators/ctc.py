@@ -306,10 +306,10 @@ def _composed(
 
 def _calls(rng: np.random.Generator) -> Iterator[tuple[Array, ...]]:
     """Padded and joined targets, repeats, short inputs, no labels, impossible ones, none at all."""
-    logits = rng.normal(size=(4, 3, 3))
+    logits = rng.normal(size=(3, 3, 3))
     x = logits - np.log(np.exp(logits).sum(2, keepdims=True))
-    yield x, np.array([[1, 2], [1, 1], [2, 0]]), np.array([4, 3, 2]), np.array([2, 2, 1])
-    yield x, np.array([1.0, 1.0, 2.0]), np.array([4, 4, 4]), np.array([0, 2, 1])
+    yield x, np.array([[1, 2], [1, 1], [2, 0]]), np.array([3, 3, 2]), np.array([2, 2, 1])
+    yield x, np.array([1.0, 1.0, 2.0]), np.array([3, 3, 3]), np.array([0, 2, 1])
     yield x, np.array([[1, 1], [1, 2], [-1, -1]]), np.array([2, 2, 0]), np.array([2, 2, 0])
     empty = np.zeros(0, np.int64)
     yield x[:, :0], np.zeros((0, 2), np.int64), empty, empty

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterator
 from typing import Any
@@ -69,8 +70,9 @@ def norm_vjp(
 @norm_operator.samples
 def norm_samples(rng: np.random.Generator) -> Iterator[Sample]:
     """Several powers, away from 0."""
-    for p in (2.0, 1.0, 3.0, 1.5):
-        yield from reduction_samples(0.5, 2.0, p=p)(rng)
+    yield from reduction_samples(0.5, 2.0)(rng)
+    for p in (1.0, 3.0, 1.5):
+        yield from itertools.islice(reduction_samples(0.5, 2.0, p=p)(rng), 2)
     yield Sample(rng.uniform(-2, -0.5, size=(3, 4)), axes=(1,), p=1.5)
 
 
