@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import math
+import numbers
 from collections.abc import Sequence
-from typing import Literal, Protocol, cast
+from typing import Literal, Protocol, TypeVar, cast
 
 from nnl_core.errors import SolverError
+
+N = TypeVar("N", int, float)
 
 
 class Schedule(Protocol):
@@ -34,9 +37,9 @@ class PolynomialScheduler:
     """``init_lr * (1 - step / max_iter) ** power``; 0 from ``max_iter`` on."""
 
     def __init__(self, init_lr: float, max_iter: int, power: float = 1.0) -> None:
-        self.init_lr = init_lr
+        self.init_lr = _number(init_lr, "init_lr")
         self.max_iter = _positive(max_iter, "max_iter")
-        self.power = power
+        self.power = _number(power, "power")
 
     def get_learning_rate(self, iter: int) -> float:
         """Return the learning rate of a step."""
@@ -51,7 +54,7 @@ class CosineScheduler:
     """
 
     def __init__(self, init_lr: float, max_iter: int) -> None:
-        self.init_lr = init_lr
+        self.init_lr = _number(init_lr, "init_lr")
         self.max_iter = _positive(max_iter, "max_iter")
 
     def get_learning_rate(self, iter: int) -> float:
@@ -64,8 +67,8 @@ class ExponentialScheduler:
     """``init_lr * gamma ** (step // iter_interval)``."""
 
     def __init__(self, init_lr: float, gamma: float, iter_interval: int = 1) -> None:
-        self.init_lr = init_lr
-        self.gamma = gamma
+        self.init_lr = _number(init_lr, "init_lr")
+        self.gamma = _number(gamma, "gamma")
         self.iter_interval = _positive(iter_interval, "iter_interval")
 
     def get_learning_rate(self, iter: int) -> float:
@@ -81,10 +84,10 @@ class CosineRestartScheduler:
     """
 
     def __init__(self, init_lr: float, T_0: int, T_mult: int = 1, min_lr: float = 0.0) -> None:
-        self.init_lr = init_lr
+        self.init_lr = _number(init_lr, "init_lr")
         self.T_0 = _positive(T_0, "T_0")
         self.T_mult = _positive(T_mult, "T_mult")
-        self.min_lr = min_lr
+        self.min_lr = _number(min_lr, "min_lr")
 
     def get_learning_rate(self, iter: int) -> float:
         """Return the learning rate of a step."""
@@ -101,8 +104,8 @@ class StepScheduler:
     """``init_lr``, times ``gamma`` at each of ``iter_steps``, or every so many steps."""
 
     def __init__(self, init_lr: float, gamma: float, iter_steps: int | Sequence[int]) -> None:
-        self.init_lr = init_lr
-        self.gamma = gamma
+        self.init_lr = _number(init_lr, "init_lr")
+        self.gamma = _number(gamma, "gamma")
         self.iter_steps = (
             _positive(iter_steps, "iter_steps") if isinstance(iter_steps, int) else (*iter_steps,)
         )
@@ -131,15 +134,15 @@ class OneCycleScheduler:
         final_div_factor: float = 1e4,
         anneal_strategy: Literal["cos", "linear"] = "cos",
     ) -> None:
-        self.init_lr = init_lr
+        self.init_lr = _number(init_lr, "init_lr")
         self.max_iter = _positive(max_iter, "max_iter")
         if not 0 <= pct_start <= 1:
             raise SolverError(f"pct_start={pct_start!r} is not a part, from 0 to 1")
         if anneal_strategy not in ("cos", "linear"):
             raise SolverError(f"anneal_strategy={anneal_strategy!r} is neither 'cos' nor 'linear'")
         self.pct_start = pct_start
-        self.div_factor = div_factor
-        self.final_div_factor = final_div_factor
+        self.div_factor = _number(div_factor, "div_factor")
+        self.final_div_factor = _number(final_div_factor, "final_div_factor")
         self.anneal_strategy = anneal_strategy
 
     def get_learning_rate(self, iter: int) -> float:
@@ -180,19 +183,21 @@ class PlateauScheduler:
         min_lr: float = 0.0,
         mode: Literal["min", "max"] = "min",
     ) -> None:
-        if not 0 < factor < 1:
+        if not 0 < _number(factor, "factor") < 1:
             raise SolverError(f"factor={factor!r} does not make a rate smaller; give one below 1")
         if mode not in ("min", "max"):
             raise SolverError(f"mode={mode!r} is neither 'min' nor 'max'")
-        self.init_lr = init_lr
+        if not isinstance(metric, str):
+            raise SolverError(f"metric={metric!r} is not a name, such as 'train/loss'")
+        self.init_lr = _number(init_lr, "init_lr")
         self.metric = metric
         self.factor = factor
-        self.patience = patience
-        self.threshold = threshold
-        self.cooldown = cooldown
-        self.min_lr = min_lr
+        self.patience = _number(patience, "patience")
+        self.threshold = _number(threshold, "threshold")
+        self.cooldown = _number(cooldown, "cooldown")
+        self.min_lr = _number(min_lr, "min_lr")
         self.mode = mode
-        self._rate = init_lr
+        self._rate = self.init_lr
 
     def get_learning_rate(self, iter: int) -> float:
         """Return the learning rate of the epoch that has begun, whatever its step."""
@@ -239,6 +244,13 @@ class LinearWarmupScheduler:
 
 
 def _positive(value: int, name: str) -> int:
-    if value < 1:
+    if _number(value, name) < 1:
         raise SolverError(f"{name}={value!r} is less than 1")
+    return value
+
+
+def _number(value: N, name: str) -> N:
+    """Return a number; raise `SolverError` for anything else, NaN included."""
+    if not isinstance(value, numbers.Real) or math.isnan(value):
+        raise SolverError(f"{name}={value!r} is not a number")
     return value

@@ -22,6 +22,7 @@ from nnl_core.operators.dtypes import floating, wide
 from nnl_core.operators.windows import (
     Lengths,
     Pairs,
+    groups,
     lengths,
     padded,
     pairs,
@@ -448,7 +449,7 @@ def convolution(
     """
     x, weight, batch = _prepare(x, weight, base_axis, channel_last)
     options = _options(x.ndim - 2, pad, stride, dilation)
-    y = convolution_operator(x, weight, _cast_bias(bias, x), group=group, **options)
+    y = convolution_operator(x, weight, _cast_bias(bias, x), group=groups(group), **options)
     return _finish(y, batch, channel_last)
 
 
@@ -521,7 +522,7 @@ def deconvolution(
     options["pad"] = tuple(
         (before, after - int(n)) for (before, after), n in zip(options["pad"], longer, strict=True)
     )
-    y: Variable = convolution_data_gradient(x, weight, group=group, **options)
+    y: Variable = convolution_data_gradient(x, weight, group=groups(group), **options)
     shift = _cast_bias(bias, x)
     if shift is not None:
         if shift.shape != y.shape[1:2]:

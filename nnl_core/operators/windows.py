@@ -27,6 +27,13 @@ def lengths(name: str, value: int | Sequence[int] | None, count: int, default: i
     return tuple(int(n) for n in listed)
 
 
+def groups(group: int) -> int:
+    """Return a number of groups; raise `ShapeError` below 1."""
+    if whole(group, "group") < 1:
+        raise ShapeError(f"group {group} must be at least 1")
+    return int(group)
+
+
 def window_shape(kernel: Sequence[int]) -> Lengths:
     """Return a window's shape; its length says how many axes are spatial."""
     if not isinstance(kernel, (Sequence, np.ndarray)):

@@ -7,9 +7,10 @@ from collections.abc import Sequence
 from nnl_core import functions as F
 from nnl_core.graph.variable import Variable
 from nnl_core.initializers import RandomSource
-from nnl_core.operators.windows import window_shape
+from nnl_core.operators.windows import groups, window_shape
 from nnl_core.parameters import Initial
 from nnl_core.parametric_functions.common import Applied, bias, layer_scope, weight
+from nnl_core.parametric_functions.shapes import channels_of
 
 
 def convolution(
@@ -68,8 +69,8 @@ def convolution(
         - ONNX: `Conv`
     """
     kernel = window_shape(kernel)
-    channels = inp.shape[-1 if channel_last else base_axis]
-    inner = channels // group
+    channels = channels_of(inp, base_axis, channel_last)
+    inner = channels // groups(group)
     shape = (outmaps, *kernel, inner) if channel_last else (outmaps, inner, *kernel)
     with layer_scope("conv", name):
         w = weight(shape, w_init, (channels, outmaps, kernel), fix_parameters, rng, apply_w)
@@ -127,7 +128,7 @@ def depthwise_convolution(
         - ONNX: `Conv` with `group=channels`
     """
     kernel = window_shape(kernel)
-    channels = inp.shape[base_axis]
+    channels = channels_of(inp, base_axis)
     outmaps = channels * multiplier
     with layer_scope("depthwise_conv", name):
         fans = (outmaps, channels, kernel)
@@ -194,8 +195,8 @@ def deconvolution(
         - ONNX: `ConvTranspose`
     """
     kernel = window_shape(kernel)
-    channels = inp.shape[-1 if channel_last else base_axis]
-    inner = outmaps // group
+    channels = channels_of(inp, base_axis, channel_last)
+    inner = outmaps // groups(group)
     shape = (channels, *kernel, inner) if channel_last else (channels, inner, *kernel)
     with layer_scope("deconv", name):
         w = weight(shape, w_init, (outmaps, channels, kernel), fix_parameters, rng, apply_w)
@@ -262,7 +263,7 @@ def depthwise_deconvolution(
         - ONNX: `ConvTranspose` with `group=channels`
     """
     kernel = window_shape(kernel)
-    channels = inp.shape[base_axis]
+    channels = channels_of(inp, base_axis)
     with layer_scope("depthwise_deconv", name):
         fans = (channels, channels, kernel)
         w = weight((channels, *kernel), w_init, fans, fix_parameters, rng)

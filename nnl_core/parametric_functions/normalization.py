@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, TypeAlias
 
 from nnl_core import functions as F
+from nnl_core.errors import ParameterError
 from nnl_core.graph.variable import Variable
 from nnl_core.initializers import ConstantInitializer
 from nnl_core.operators.synchronized import Communicator
@@ -404,8 +405,9 @@ def _batch_parameters(
     no_bias: bool,
 ) -> tuple[Variable | None, Variable | None, Variable, Variable]:
     shape = _only(inp.shape, _as_tuple(axes))
-    beta, gamma = _beta_gamma(shape, fix_parameters, param_init, no_scale, no_bias)
-    given = param_init or {}
+    given = _given(param_init, ("beta", "gamma", "mean", "var"))
+    names = {name: init for name, init in given.items() if name in ("beta", "gamma")}
+    beta, gamma = _beta_gamma(shape, fix_parameters, names, no_scale, no_bias)
     mean = get_parameter_or_create("mean", shape, given.get("mean", ConstantInitializer(0)), False)
     var = get_parameter_or_create("var", shape, given.get("var", ConstantInitializer(1)), False)
     return beta, gamma, mean, var
@@ -418,7 +420,7 @@ def _beta_gamma(
     no_scale: bool,
     no_bias: bool,
 ) -> tuple[Variable | None, Variable | None]:
-    given = param_init or {}
+    given = _given(param_init, ("beta", "gamma"))
     beta = gamma = None
     if not no_bias:
         init = given.get("beta", ConstantInitializer(0))
@@ -427,6 +429,17 @@ def _beta_gamma(
         init = given.get("gamma", ConstantInitializer(1))
         gamma = get_parameter_or_create("gamma", shape, init, True, not fix_parameters)
     return beta, gamma
+
+
+def _given(
+    param_init: Mapping[str, Initial] | None, names: tuple[str, ...]
+) -> Mapping[str, Initial]:
+    """Return the first values that a user gives; refuse those of parameters that are not there."""
+    given = param_init or {}
+    if not isinstance(given, Mapping) or not set(given) <= set(names):
+        found = sorted(given) if isinstance(given, Mapping) else repr(given)
+        raise ParameterError(f"param_init has {found}; it is a dict of {', '.join(names)}")
+    return given
 
 
 def _only(shape: Sequence[int], axes: Sequence[int]) -> list[int]:

@@ -182,3 +182,31 @@ def test_parameters_are_found_through_pf() -> None:
         made = PF.get_parameter_or_create("w", (2,))
     assert PF.get_parameter("outer/w") is made
     assert PF.get_parameter("w") is None
+
+
+# Misuse ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("group", [0, -1])
+def test_groups_count_from_one(group: int) -> None:
+    for layer in (PF.convolution, PF.deconvolution):
+        with pytest.raises(ShapeError, match=f"group {group} must be at least 1"):
+            layer(variable(2, 4, 6, 6), 4, (3, 3), group=group)
+
+
+def test_a_layer_names_the_axis_of_channels_that_its_input_lacks() -> None:
+    for layer in (PF.convolution, PF.deconvolution):
+        with pytest.raises(ShapeError, match="axis 1 is out of range for 1 axes"):
+            layer(variable(2), 4, (3, 3))
+
+
+def test_first_values_of_parameters_that_a_layer_lacks_are_refused() -> None:
+    x = variable(2, 4, 6)
+    for layer, names in (
+        (PF.batch_normalization, "beta, gamma, mean, var"),
+        (PF.layer_normalization, "beta, gamma"),
+    ):
+        with pytest.raises(ParameterError, match=rf"\['gama'\]; it is a dict of {names}"):
+            layer(x, param_init={"gama": np.ones(4)})
+        with pytest.raises(ParameterError, match="it is a dict of"):
+            layer(x, param_init="gamma")

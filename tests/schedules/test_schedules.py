@@ -168,3 +168,23 @@ def test_lengths_must_be_positive(make):
 def test_arguments_without_meaning_are_errors(make, named):
     with pytest.raises(SolverError, match=named):
         make()
+
+
+@pytest.mark.parametrize("bad", ["0.1", None, float("nan"), (0.1,)], ids=repr)
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda bad: PolynomialScheduler(bad, 10),
+        lambda bad: PolynomialScheduler(0.1, bad),
+        lambda bad: PolynomialScheduler(0.1, 10, bad),
+        lambda bad: CosineScheduler(bad, 10),
+        lambda bad: ExponentialScheduler(0.1, bad),
+        lambda bad: CosineRestartScheduler(0.1, 10, min_lr=bad),
+        lambda bad: StepScheduler(0.1, bad, 3),
+        lambda bad: PlateauScheduler(0.1, patience=bad),
+        lambda bad: PlateauScheduler(0.1, factor=bad),
+    ],
+)
+def test_what_is_no_number_is_refused_when_a_schedule_is_made(make, bad):
+    with pytest.raises(SolverError, match="is not a number"):
+        make(bad)
