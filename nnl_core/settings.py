@@ -153,11 +153,11 @@ class DataSettings(Table):
     transforms: tuple[str | dict[str, object], ...] = ()
 
 
-class ScheduleSettings(OpenTable):
+class ScheduleSettings(ShortTable, OpenTable):
     """``[solver.schedule]``: the learning rate by ``name``; further keys are its arguments.
 
     ``max_iter`` is the number of steps of the run unless it is given. The first ``warmup`` steps
-    rise to the solver's rate.
+    rise to the solver's rate. A plain string is the name.
     """
 
     name: str
@@ -249,6 +249,13 @@ class CheckpointSettings(Table):
     best: str | None = None
     keep_best: PositiveInt = 1
     mode: Literal["min", "max"] | None = None
+
+    @model_validator(mode="after")
+    def _best_of_something(self) -> CheckpointSettings:
+        if self.best is None and (self.keep_best > 1 or self.mode is not None):
+            name = "mode" if self.keep_best == 1 else "keep_best"
+            raise ValueError(f"{name} needs best = a metric, such as 'validation/loss'")
+        return self
 
 
 class CallbackSettings(ShortTable, OpenTable):
@@ -363,7 +370,8 @@ def explain(error: ValidationError, model: type[BaseModel]) -> str:
         return f"{key}: unknown key{hint or ('; known: ' + ', '.join(known) if known else '')}"
     message = first["msg"].removeprefix("Value error, ")
     if kind in ("model_type", "dict_type"):
-        message = "write a table, such as { name = ... }"
+        known = _known_keys(model, first["loc"])
+        message = f"write a table, such as {{ {known[0] if known else 'name'} = ... }}"
     elif kind == "tuple_type":
         message = f"write a list, such as [{found!r}]"
     elif kind == "literal_error":

@@ -28,6 +28,12 @@ def test_a_field_may_be_the_name_of_its_array():
     assert check(table, "nnl.toml").data["train"].fields["x"] == FieldSettings(array="images")
 
 
+def test_a_schedule_without_arguments_may_be_its_name():
+    settings = check({**MINIMAL, "solver": {"schedule": "cosine"}}, "nnl.toml")
+    assert settings.solver.schedule.name == "cosine"
+    assert settings.solver.schedule.warmup == 0
+
+
 def test_further_keys_of_the_solver_are_its_arguments():
     settings = check({**MINIMAL, "solver": {"name": "Adam", "alpha": 0.5}}, "nnl.toml")
     assert settings.solver.arguments == {"alpha": 0.5}
@@ -66,8 +72,16 @@ def test_further_keys_of_the_solver_are_its_arguments():
             "divide must not be 0",
         ),
         (
-            {**MINIMAL, "solver": {"schedule": "cosine"}},
-            "nnl.toml: solver.schedule = 'cosine': write a table, such as { name = ... }",
+            {**MINIMAL, "solver": {"loss_scale": "large"}},
+            "nnl.toml: solver.loss_scale = 'large': write a table, such as { scale = ... }",
+        ),
+        (
+            {**MINIMAL, "checkpoints": {"keep_best": 3}},
+            "nnl.toml: checkpoints: keep_best needs best = a metric, such as 'validation/loss'",
+        ),
+        (
+            {**MINIMAL, "checkpoints": {"mode": "max"}},
+            "nnl.toml: checkpoints: mode needs best = a metric, such as 'validation/loss'",
         ),
         (
             {**MINIMAL, "train": {"last_batch": "cut"}},

@@ -44,6 +44,7 @@ if TYPE_CHECKING:
         FieldSettings,
         ModelSettings,
         ProjectSettings,
+        ScheduleSettings,
         SolverSettings,
     )
     from nnl_core.solvers import Solver
@@ -203,7 +204,7 @@ class Workbench:
         """Make the solver."""
         settings: SolverSettings = self.settings.solver
         arguments = settings.arguments
-        made = cast("Solver", self._make(SolverSpec, settings.name, arguments, "solver"))
+        made = cast("Solver", self._make(SolverSpec, settings, arguments, "solver"))
         made.set_groups(ParameterGroup(**group.model_dump()) for group in settings.groups)
         made.keep_average(settings.average)
         return made
@@ -225,9 +226,7 @@ class Workbench:
         factory = self._factory(ScheduleSpec, settings.name, "solver.schedule")
         if "max_iter" in inspect.signature(factory).parameters:
             arguments.setdefault("max_iter", max(1, steps - settings.warmup))
-        made = cast(
-            "Schedule", self._make(ScheduleSpec, settings.name, arguments, "solver.schedule")
-        )
+        made = cast("Schedule", self._make(ScheduleSpec, settings, arguments, "solver.schedule"))
         return LinearWarmupScheduler(made, settings.warmup) if settings.warmup else made
 
     def _factory(self, kind: type[Record], name: str, table: str) -> Callable[..., object]:
@@ -236,14 +235,21 @@ class Workbench:
             return cast("Callable[..., object]", manager.resolve(manager.component(kind, name)))
 
     def _make(
-        self, kind: type[Record], name: str, arguments: Mapping[str, object], table: str
+        self,
+        kind: type[Record],
+        settings: SolverSettings | ScheduleSettings,
+        arguments: Mapping[str, object],
+        table: str,
     ) -> object:
         """Make a component from a table of the project file, whose keys are its arguments."""
+        name = settings.name
         factory = self._factory(kind, name, table)
         known = list(inspect.signature(factory).parameters)
         for key in arguments:
             if key not in known:
-                hint = did_you_mean(key, known) or f"; it takes {', '.join(known)}"
+                own = [field for field in type(settings).model_fields if field != "name"]
+                hint = did_you_mean(key, [*known, *own])
+                hint = hint or f"; it takes {', '.join([*known, *own])}"
                 raise ConfigurationError(
                     f"{self.where}: {table}.{key}: {name} takes no {key!r}{hint}"
                 )

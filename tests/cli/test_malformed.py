@@ -85,8 +85,8 @@ MISTAKES = {
         "nnl.toml: plugins = 'progress': write a list, such as ['progress']",
     ),
     "a string for a table": (
-        ("lr = 0.1", 'schedule = "cosine"'),
-        "nnl.toml: solver.schedule = 'cosine': write a table, such as { name = ... }",
+        ("lr = 0.1", 'lr = 0.1\nloss_scale = "large"'),
+        "nnl.toml: solver.loss_scale = 'large': write a table, such as { scale = ... }",
     ),
     "a number for a table": (
         ("[train]\nepochs = 1", "[train.epochs]"),
@@ -204,6 +204,10 @@ MISTAKES = {
         ("lr =", "lrr ="),
         "nnl.toml: solver.lrr: Sgd takes no 'lrr'; did you mean 'lr'?",
     ),
+    "an argument that is nearly a key of every solver": (
+        ("lr = 0.1", "lr = 0.1\nwieght_decay = 0.1"),
+        "nnl.toml: solver.wieght_decay: Sgd takes no 'wieght_decay'; did you mean 'weight_decay'?",
+    ),
     "a schedule that there is not": (
         ("lr = 0.1", 'lr = 0.1\nschedule = { name = "cosin" }'),
         "nnl.toml: solver.schedule.name = 'cosin': unknown schedule 'cosin'; did you mean "
@@ -212,6 +216,10 @@ MISTAKES = {
     "an argument that the schedule does not take": (
         ("lr = 0.1", 'lr = 0.1\nschedule = { name = "step", gama = 2 }'),
         "nnl.toml: solver.schedule.gama: step takes no 'gama'; did you mean 'gamma'?",
+    ),
+    "an argument that is nearly a key of every schedule": (
+        ("lr = 0.1", 'lr = 0.1\nschedule = { name = "cosine", warmpu = 2 }'),
+        "nnl.toml: solver.schedule.warmpu: cosine takes no 'warmpu'; did you mean 'warmup'?",
     ),
     "a data file that there is not": (
         ("points.npz", "ponts.npz"),
