@@ -575,6 +575,8 @@ def depthwise_convolution(
     weight = floating(weight)
     data = floating(x)
     channels = data.shape[normalize_axis(base_axis, data.ndim)]
+    if not weight.ndim:
+        raise ShapeError("depthwise convolution: the weight has no axes; give (maps, *kernel)")
     if weight.shape[0] != channels * multiplier:
         raise ShapeError(
             f"depthwise convolution: input has {channels} channels, weight expects "
@@ -625,6 +627,10 @@ def depthwise_deconvolution(
     weight = floating(weight)
     data = floating(x)
     channels = data.shape[normalize_axis(base_axis, data.ndim)]
+    if not weight.ndim:
+        raise ShapeError(
+            "depthwise deconvolution: the weight has no axes; give (channels, *kernel)"
+        )
     if weight.shape[0] != channels or channels % divisor:
         raise ShapeError(
             f"depthwise deconvolution: input has {channels} channels, weight expects "

@@ -7,12 +7,13 @@ from collections.abc import Callable
 
 import numpy as np
 
+from nnl_core.errors import OperatorError
 from nnl_core.graph.dtypes import is_floating
 from nnl_core.graph.dtypes import wide_dtype as wide_dtype  # part of this module, too
 from nnl_core.graph.operator import Array
 from nnl_core.graph.spec import DEFAULT_DTYPE, promote_scalar
 from nnl_core.graph.variable import Operand, Variable
-from nnl_core.operators.arithmetic import cast
+from nnl_core.operators.arithmetic import cast, is_number
 
 
 def wide(x: Array) -> Array:
@@ -50,6 +51,8 @@ def holding(x: Operand, value: float) -> Variable:
     Raises `ShapeError` for a whole number beyond the range of the integers.
     """
     variable = x if isinstance(x, Variable) else Variable.constant(x)
+    if not is_number(value):
+        raise OperatorError(f"{value!r} is not a number; give a Python number")
     whole = bool(value) if value in (0, 1) else int(value) if float(value).is_integer() else value
     dtype = promote_scalar(variable.dtype, whole)
     return variable if dtype == variable.dtype else cast(variable, dtype)

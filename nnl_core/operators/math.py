@@ -10,12 +10,12 @@ import numpy as np
 from numpy.polynomial import chebyshev
 
 from nnl_core import functions as F
-from nnl_core.errors import ShapeError
-from nnl_core.graph.checks import wholes
+from nnl_core.errors import OperatorError, ShapeError
+from nnl_core.graph.checks import real, wholes
 from nnl_core.graph.operator import Array, Operator, Precision, Sample, defop
 from nnl_core.graph.spec import DEFAULT_DTYPE
 from nnl_core.graph.variable import Operand, Variable
-from nnl_core.operators.arithmetic import cast, same_dtype, unbroadcast
+from nnl_core.operators.arithmetic import cast, is_number, same_dtype, unbroadcast
 from nnl_core.operators.dtypes import floating, holding, wide
 
 __all__ = [
@@ -1058,6 +1058,8 @@ def constant(val: float = 0, shape: Iterable[int] = ()) -> Variable:
     lengths = wholes(shape, "shape")
     if any(length < 0 for length in lengths):
         raise ShapeError(f"constant: shape {lengths} has a negative axis")
+    if not is_number(val) and getattr(val, "shape", None) != ():
+        raise OperatorError(f"constant: val={val!r} is not a number")
     result: Variable = F.broadcast_to(Variable.constant(np.asarray(val, DEFAULT_DTYPE)), lengths)
     return result
 
@@ -1087,6 +1089,9 @@ def arange(start: float, stop: float, step: float = 1) -> Variable:
     """
     if step == 0:
         raise ShapeError("arange: step is 0; give a positive or a negative one")
+    start, stop, step = real(start, "start"), real(stop, "stop"), real(step, "step")
+    if not math.isfinite(stop - start):
+        raise OperatorError(f"arange: from {start} to {stop} there is no end; give finite numbers")
     return Variable.constant(np.arange(start, stop, step).astype(DEFAULT_DTYPE))
 
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from nnl_core import functions as F
 from nnl_core.errors import OperatorError, ShapeError
-from nnl_core.graph.checks import whole, wholes
+from nnl_core.graph.checks import real, whole, wholes
 from nnl_core.graph.modes import no_grad
 from nnl_core.graph.operator import Array, Sample, defop
 from nnl_core.graph.spec import Spec
@@ -45,7 +45,7 @@ def _signs(name: str, weight: Operand, binary_weight: Operand, zero: float) -> V
     """Return the signs of a weight, and let them be stored, too."""
     weight = floating(weight)
     _same_shape(name, weight, "binary_weight", binary_weight)
-    signs: Variable = F.sign(weight, float(zero))
+    signs: Variable = F.sign(weight, real(zero, "quantize_zero_to"))
     keep(name, signs, [("binary_weight", binary_weight, signs)])
     return signs
 
@@ -62,7 +62,7 @@ def _scaled_signs(
     weight = floating(weight)
     _same_shape(name, weight, "binary_weight", binary_weight)
     with no_grad():
-        signs = F.sign(weight, float(zero))
+        signs = F.sign(weight, real(zero, "quantize_zero_to"))
         means = F.mean(F.abs(weight), axes, True)
         scaled = signs * means
     result: Variable = straight_through(weight, scaled)

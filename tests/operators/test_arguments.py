@@ -99,3 +99,27 @@ def test_an_equation_is_text(bad):
 def test_top_n_error_counts_from_one(n):
     with pytest.raises(OperatorError, match="must be at least 1"):
         F.top_n_error(X, LABELS, 1, n)
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda: F.constant("one", (2,)),
+        lambda: F.arange(0, float("nan")),
+        lambda: F.arange(0, float("inf")),
+        lambda: F.arange("a", 3),
+        lambda: F.bool_fill(X, np.ones(3), "one"),
+        lambda: F.binary_connect_affine(X[0], X[0].T, X[0].T, quantize_zero_to="one"),
+        lambda: F.depthwise_convolution(X[None], 1.0),
+        lambda: F.depthwise_deconvolution(X[None], 1.0),
+    ],
+)
+def test_numbers_that_are_none_are_named_when_the_function_is_called(call):
+    with pytest.raises((OperatorError, ShapeError)):
+        call()
+
+
+def test_nan_and_arrays_without_axes_are_numbers_to_fill_with():
+    assert np.isnan(F.bool_fill(X, np.zeros((2, 3, 4)), float("nan")).d).sum() == 0
+    assert np.isnan(F.constant(float("nan"), (2,)).d).all()
+    assert (F.constant(np.array(3.0), (2,)).d == 3).all()
