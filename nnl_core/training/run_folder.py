@@ -74,7 +74,8 @@ def new_folder(parent: Path, name: str) -> Path:
 
 def file_name(name: str) -> str:
     """Return a name as part of a file's: letters, digits, ``_``, ``.`` and ``-``, 64 at most."""
-    return re.sub(r"[^\w.-]+", "-", name)[:64].strip("-.") or "run"
+    short = re.sub(r"[^\w.-]+", "-", name)[:64].encode()[:192].decode(errors="ignore")
+    return short.strip("-.") or "run"  # file systems count bytes: 255 at most
 
 
 def given_folder(folder: Path) -> Path:

@@ -50,7 +50,13 @@ def test_runs_of_one_second_get_folders_of_their_own_in_order(tmp_path):
 
 @pytest.mark.parametrize(
     ("name", "expected"),
-    [("a b/c", "a-b-c"), ("../..", "run"), ("", "run"), ("Größe_1.5", "Größe_1.5")],
+    [
+        ("a b/c", "a-b-c"),
+        ("../..", "run"),
+        ("", "run"),
+        ("Größe_1.5", "Größe_1.5"),
+        ("\U00020000" * 99, "\U00020000" * 48),
+    ],
 )
 def test_a_name_becomes_part_of_a_file_s(name, expected):
     assert file_name(name) == expected
