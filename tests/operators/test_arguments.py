@@ -123,3 +123,25 @@ def test_nan_and_arrays_without_axes_are_numbers_to_fill_with():
     assert np.isnan(F.bool_fill(X, np.zeros((2, 3, 4)), float("nan")).d).sum() == 0
     assert np.isnan(F.constant(float("nan"), (2,)).d).all()
     assert (F.constant(np.array(3.0), (2,)).d == 3).all()
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda: F.broadcast_to(None, (2, 3)),
+        lambda: F.dropout(X, seed=1.5),
+        lambda: F.stft(X[0], 4, 1.5, 4),
+        lambda: F.clip_grad_by_norm(X, "one"),
+        lambda: F.depthwise_convolution(X[None], X, multiplier=0),
+        lambda: F.depthwise_deconvolution(X[None], X, divisor=0),
+        lambda: F.rnn(None, X[None], X),
+        lambda: F.lstm(X, X[None], None, X[None]),
+    ],
+)
+def test_what_is_missing_or_no_whole_number_is_named(call):
+    with pytest.raises((OperatorError, ShapeError)):
+        call()
+
+
+def test_a_list_broadcasts_like_an_array():
+    np.testing.assert_array_equal(F.broadcast_to([1.0, 2.0], (2, 2)).d, [[1, 2], [1, 2]])

@@ -14,11 +14,7 @@ from nnl_core.errors import OperatorError, ShapeError
 from nnl_core.graph.autodiff import grad
 from nnl_core.graph.execute import forward_all
 from nnl_core.graph.modes import recompute
-from nnl_core.graph.operator import Operator
 from nnl_core.graph.variable import Variable
-from nnl_core.testing import check_operator, operators
-
-FAMILY = [op for op in operators("nnl") if op.module.endswith(".image_augmentation")]
 
 IMAGES = np.random.default_rng(0).normal(size=(40, 3, 6, 5)).astype(np.float32)
 LINE = np.arange(40.0)
@@ -43,11 +39,6 @@ def seeded() -> Iterator[None]:
     random.seed(7)
     yield
     random.set_state(before)
-
-
-@pytest.mark.parametrize("operator", FAMILY, ids=str)
-def test_operator_keeps_its_promises(operator: Operator) -> None:
-    check_operator(operator)
 
 
 def augmented(x: Any, **given: Any) -> np.ndarray:

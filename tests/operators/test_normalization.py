@@ -14,17 +14,8 @@ from nnl_core.cpu.kernels import normalization as kernels
 from nnl_core.errors import OperatorError, ShapeError
 from nnl_core.graph.autodiff import grad
 from nnl_core.graph.modes import auto_forward
-from nnl_core.graph.operator import Operator, lookup
+from nnl_core.graph.operator import lookup
 from nnl_core.graph.variable import Variable
-from nnl_core.testing import check_operator, operators
-
-MODULES = {"moments", "gradient_clipping"}
-FAMILY = [op for op in operators("nnl") if op.module.rpartition(".")[2] in MODULES]
-
-
-@pytest.mark.parametrize("operator", FAMILY, ids=str)
-def test_operator_keeps_its_promises(operator: Operator) -> None:
-    check_operator(operator)
 
 
 def value(variable: Variable) -> np.ndarray:

@@ -15,17 +15,9 @@ from nnl_core import functions as F
 from nnl_core.cpu.kernels import pooling as kernels
 from nnl_core.errors import ShapeError
 from nnl_core.graph.autodiff import grad
-from nnl_core.graph.operator import Operator, lookup
+from nnl_core.graph.operator import lookup
 from nnl_core.graph.variable import Variable
 from nnl_core.operators.pooling import BORDERS, pooled
-from nnl_core.testing import check_operator, operators
-
-FAMILY = [op for op in operators("nnl") if op.module.endswith(".pooling")]
-
-
-@pytest.mark.parametrize("operator", FAMILY, ids=str)
-def test_operator_keeps_its_promises(operator: Operator) -> None:
-    check_operator(operator)
 
 
 def value(variable: Variable) -> np.ndarray:

@@ -13,17 +13,8 @@ from hypothesis import strategies as st
 from nnl_core import functions as F
 from nnl_core.cpu.kernels import resampling as kernels
 from nnl_core.errors import OperatorError, ShapeError
-from nnl_core.graph.operator import Operator
 from nnl_core.graph.variable import Variable
 from nnl_core.operators.resampling import COORDINATES, Resized, Rule, resize_operator
-from nnl_core.testing import check_operator, operators
-
-FAMILY = [op for op in operators("nnl") if op.module.endswith(".resampling")]
-
-
-@pytest.mark.parametrize("operator", FAMILY, ids=str)
-def test_operator_keeps_its_promises(operator: Operator) -> None:
-    check_operator(operator)
 
 
 def gradient(function: Any, x: np.ndarray, g: np.ndarray) -> np.ndarray:

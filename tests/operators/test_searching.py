@@ -11,13 +11,8 @@ from hypothesis import strategies as st
 
 from nnl_core import functions as F
 from nnl_core.errors import ShapeError
-from nnl_core.testing import check_operator
 
 NUMBERS = st.lists(st.integers(-5, 5), min_size=1, max_size=8)
-
-
-def test_operator_keeps_its_promises():
-    check_operator("nnl::searchsorted")
 
 
 @settings(deadline=None, max_examples=40)

@@ -8,16 +8,7 @@ import pytest
 from nnl_core import functions as F
 from nnl_core.errors import ShapeError
 from nnl_core.graph.execute import forward_all
-from nnl_core.graph.operator import Operator
 from nnl_core.graph.variable import Variable
-from nnl_core.testing import check_operator, operators
-
-FAMILY = [op for op in operators("nnl") if op.module.endswith(".sorting")]
-
-
-@pytest.mark.parametrize("operator", FAMILY, ids=str)
-def test_operator_keeps_its_promises(operator: Operator) -> None:
-    check_operator(operator)
 
 
 def given(*rows: list[float]) -> Variable:

@@ -9,16 +9,7 @@ import pytest
 
 from nnl_core import functions as F
 from nnl_core.errors import OperatorError, ShapeError
-from nnl_core.graph.operator import Operator
 from nnl_core.graph.variable import Variable
-from nnl_core.testing import check_operator, operators
-
-FAMILY = [op for op in operators("nnl") if op.module.endswith(".suppression")]
-
-
-@pytest.mark.parametrize("operator", FAMILY, ids=str)
-def test_operator_keeps_its_promises(operator: Operator) -> None:
-    check_operator(operator)
 
 
 def row(left: float, objectness: float, *classes: float) -> list[float]:

@@ -13,16 +13,7 @@ import nnl_core as nnl
 from nnl_core import functions as F
 from nnl_core.errors import OperatorError, ShapeError
 from nnl_core.graph.modes import auto_forward, modes
-from nnl_core.graph.operator import Operator
 from nnl_core.graph.variable import Variable
-from nnl_core.testing import check_operator, operators
-
-FAMILY = [op for op in operators("nnl") if op.module.endswith(".synchronized")]
-
-
-@pytest.mark.parametrize("operator", FAMILY, ids=str)
-def test_operator_keeps_its_promises(operator: Operator) -> None:
-    check_operator(operator)
 
 
 class Meeting:
