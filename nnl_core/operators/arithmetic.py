@@ -98,6 +98,8 @@ def broadcast_to(x: Operand, y: Sequence[int] | Variable, axis: int | None = Non
         - PyTorch: `torch.broadcast_to`
         - ONNX: `Expand`
     """
+    if not isinstance(x, Variable) and not is_number(x):
+        x = Variable.constant(x)
     x, shape = (y, x.shape) if isinstance(y, Variable) else (x, wholes(y, "y"))
     if axis is not None and axis >= 0:
         trailing = len(shape) - axis - len(x.shape)

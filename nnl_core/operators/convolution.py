@@ -14,6 +14,7 @@ import numpy as np
 
 from nnl_core import functions as F
 from nnl_core.errors import ShapeError
+from nnl_core.graph.checks import whole
 from nnl_core.graph.operator import Array, Sample, defop
 from nnl_core.graph.spec import Spec, normalize_axis
 from nnl_core.graph.variable import Operand, Variable
@@ -577,6 +578,8 @@ def depthwise_convolution(
     channels = data.shape[normalize_axis(base_axis, data.ndim)]
     if not weight.ndim:
         raise ShapeError("depthwise convolution: the weight has no axes; give (maps, *kernel)")
+    if whole(multiplier, "multiplier") < 1:
+        raise ShapeError(f"depthwise convolution: multiplier {multiplier} must be at least 1")
     if weight.shape[0] != channels * multiplier:
         raise ShapeError(
             f"depthwise convolution: input has {channels} channels, weight expects "
@@ -631,7 +634,7 @@ def depthwise_deconvolution(
         raise ShapeError(
             "depthwise deconvolution: the weight has no axes; give (channels, *kernel)"
         )
-    if weight.shape[0] != channels or channels % divisor:
+    if weight.shape[0] != channels or channels % groups(divisor):
         raise ShapeError(
             f"depthwise deconvolution: input has {channels} channels, weight expects "
             f"{weight.shape[0]}, and divisor {divisor} must divide them: shapes {data.shape} and "

@@ -9,6 +9,7 @@ import numpy as np
 
 from nnl_core import functions as F
 from nnl_core.errors import ShapeError
+from nnl_core.graph.checks import real
 from nnl_core.graph.operator import Array, Sample, defop
 from nnl_core.graph.spec import Spec, broadcast_shapes, normalize_axes
 from nnl_core.graph.variable import Operand, Variable
@@ -136,5 +137,5 @@ def clip_grad_by_norm(
         if axes is None
         else normalize_axes(axes if isinstance(axes, int) else tuple(axes), data.ndim)
     )
-    norm = 1.0 if clip_norm is None else float(clip_norm)
+    norm = 1.0 if clip_norm is None else real(clip_norm, "clip_norm")
     return clip_grad_by_norm_operator(data, clip_norm=norm, axes=over)

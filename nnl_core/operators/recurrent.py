@@ -308,6 +308,9 @@ def _direction(
 def _floats(given: dict[str, Any]) -> dict[str, Variable]:
     """Return what is not ``None`` as variables of one floating dtype."""
     found = {name: floating(value) for name, value in given.items() if value is not None}
+    for name in ("x", "h", "c", "weight_l0"):
+        if name in given and name not in found:
+            raise OperatorError(f"{name} is None; give a variable")
     dtype = promote(*(variable.dtype for variable in found.values()))
     return {name: v if v.dtype == dtype else cast(v, dtype) for name, v in found.items()}
 

@@ -449,7 +449,8 @@ class _Windows:
         share = WINDOWS[kind]
         angles = 2 * np.pi * np.arange(window_size) / window_size
         before = (fft_size - window_size) // 2
-        self.name, self.size, self.stride = name, int(fft_size), int(stride)
+        self.name = name
+        self.size, self.stride = whole(fft_size, "fft_size"), whole(stride, "stride")
         self.window = np.zeros(fft_size)
         self.window[before : before + window_size] = share - (1 - share) * np.cos(angles)
         self.margin = fft_size // 2 if center else 0

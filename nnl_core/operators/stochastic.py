@@ -84,7 +84,7 @@ def random_key(seed: int = -1) -> Variable:
     """
     if seed is not None and seed < -1:
         raise OperatorError(f"seed {seed} must be at least 0, or -1 for the global sequence")
-    start = random.start_of_node(None if seed is None or seed == -1 else int(seed))
+    start = random.start_of_node(None if seed is None or seed == -1 else whole(seed, "seed"))
     # A backward pass that computes the draw again must find the key of the forward pass, when the
     # counter has moved on: so the key itself is never recomputed and never released.
     with recompute(False):
