@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Sequence
 from copy import deepcopy
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -21,7 +21,8 @@ if TYPE_CHECKING:
 
 # Told apart on white and on black, and by those who do not see red or green.
 COLOURS = ("#3f7fe8", "#e07b28", "#2f9e78", "#b765c9", "#c79a1e", "#4aa3c7", "#d05a6e", "#7d8793")
-STYLES = ("-", "--", ":", "-.")
+STYLES: tuple[Literal["-", "--", ":", "-."], ...] = ("-", "--", ":", "-.")
+Colour: TypeAlias = str | tuple[float, float, float, float]
 PER_ROW = 3
 
 
@@ -127,26 +128,62 @@ def draw_curves(
     panels = panels_of(groups, metrics)
     columns = min(PER_ROW, len(panels))
     rows = -(-len(panels) // columns)
+    labels = [group.label for group in groups]
+    crowded = len(labels) > len(COLOURS)  # no legend of so many has room in a panel
+    width, height = max(4.6 * columns, 5.2), 3.4 * rows
+    if crowded:
+        width, height = width + 3.2, max(height, 0.21 * len(labels) + 0.8)
     with inked(foreground):
         # The object interface: pyplot would keep state of the whole process, and may open a window.
         from matplotlib.figure import Figure
 
-        figure = Figure(figsize=(max(4.6 * columns, 5.2), 3.4 * rows), layout="constrained")
+        figure = Figure(figsize=(width, height), layout="constrained")
         for place, (kind, lines) in enumerate(panels.items(), 1):
-            _draw_panel(figure.add_subplot(rows, columns, place), kind, lines, len(groups) > 1)
+            axes = figure.add_subplot(rows, columns, place)
+            _draw_panel(axes, kind, lines, labels if len(labels) > 1 else [])
+            if not crowded:
+                axes.legend(frameon=False)
+        if crowded:
+            _draw_key(figure, labels, [line for lines in panels.values() for line in lines])
     return figure
 
 
-def _draw_panel(axes: Axes, kind: str, lines: Sequence[Line], by_group: bool) -> None:
+def _colour(number: int, count: int) -> Colour:
+    """Return the colour of one of so many lines: of more than there are, a place on a scale."""
+    if count <= len(COLOURS):
+        return COLOURS[number]
+    from matplotlib import colormaps
+
+    return colormaps["turbo"](0.05 + 0.9 * number / (count - 1))
+
+
+def _draw_key(figure: Figure, labels: Sequence[str], lines: Iterable[Line]) -> None:
+    """Say beside the panels which colour a group has, and which style a data set."""
+    from matplotlib.lines import Line2D
+
+    keys = [
+        Line2D([], [], color=_colour(number, len(labels)), label=label)
+        for number, label in enumerate(labels)
+    ]
+    parts = list(dict.fromkeys(line.part for line in lines))
+    if len(parts) > 1:
+        keys += [
+            Line2D([], [], color=COLOURS[-1], linestyle=STYLES[number % len(STYLES)], label=part)
+            for number, part in enumerate(parts)
+        ]
+    figure.legend(handles=keys, loc="outside right upper", frameon=False, fontsize="small")
+
+
+def _draw_panel(axes: Axes, kind: str, lines: Sequence[Line], groups: Sequence[str]) -> None:
+    """Draw one kind of number; ``groups`` are the labels that have colours, of several groups."""
     from matplotlib.ticker import MaxNLocator
 
-    labels = list(dict.fromkeys(line.label for line in lines))
     parts = list(dict.fromkeys(line.part for line in lines))
     for line in lines:
-        number = labels.index(line.label) if by_group else parts.index(line.part)
-        colour = COLOURS[number % len(COLOURS)]
-        style = STYLES[(parts.index(line.part) if by_group else 0) % len(STYLES)]
-        label = f"{line.label} {line.part}".strip() if by_group else line.part or line.label
+        number = groups.index(line.label) if groups else parts.index(line.part)
+        colour = _colour(number, len(groups)) if groups else COLOURS[number % len(COLOURS)]
+        style = STYLES[(parts.index(line.part) if groups else 0) % len(STYLES)]
+        label = f"{line.label} {line.part}".strip() if groups else line.part or line.label
         marker = "o" if len(line.epochs) <= 40 else ""
         axes.plot(
             line.epochs, line.values, style, color=colour, label=label, marker=marker, markersize=3
@@ -154,11 +191,10 @@ def _draw_panel(axes: Axes, kind: str, lines: Sequence[Line], by_group: bool) ->
         if line.spread is not None:
             low, high = line.values - line.spread, line.values + line.spread
             axes.fill_between(line.epochs, low, high, color=colour, alpha=0.2, linewidth=0)
-    if not by_group and lines[0].spread is not None:
+    if not groups and lines[0].spread is not None:
         axes.set_title(lines[0].label, size="medium")
     axes.set_xlabel("epoch")
     axes.set_ylabel(kind)
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     axes.grid(alpha=0.25)
     axes.spines[["top", "right"]].set_visible(False)
-    axes.legend(frameon=False)

@@ -117,6 +117,18 @@ def test_several_runs_have_a_colour_each_and_data_sets_a_style(write_run, tmp_pa
     assert looks["a train"][1] == looks["b train"][1] != looks["a test"][1]
 
 
+def test_many_runs_have_one_legend_beside_the_panels(write_run, tmp_path):
+    names = "abcdefghijklmnopqrst"
+    for folder in names:
+        write_run(tmp_path / folder, [{"train/loss": 2.0, "test/loss": 3.0}], name=folder)
+    figure = draw_curves(each_alone(list_runs(tmp_path)))
+    (axes,) = figure.axes
+    (legend,) = figure.legends
+    assert axes.get_legend() is None
+    assert [text.get_text() for text in legend.get_texts()] == [*names, "train", "test"]
+    assert len({line.get_color() for line in axes.get_lines()}) == len(names)
+
+
 def test_the_command_writes_a_png(write_run, tmp_path, capsys):
     write_run(tmp_path / "runs" / "a", history(1.0, 0.5))
     out = tmp_path / "curves.png"
