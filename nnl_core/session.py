@@ -173,6 +173,11 @@ class Session:
                     f"{did_you_mean(name, known)}"
                 )
 
+    def idle_tables(self) -> list[str]:
+        """Return where tables ``[plugin.NAME]`` stand of plugins that are there, but not active."""
+        available = {entry.name for entry in self.manager.entries if entry.state == "available"}
+        return [self._where(name) for name in self._tables if name in available]
+
     def __enter__(self) -> Session:
         _sessions.append(self)
         self._depth += 1

@@ -6,7 +6,7 @@ import argparse
 import json
 from pathlib import Path
 
-from nnl_core.cli.project import add_set, open_run
+from nnl_core.cli.project import add_set, chosen_run, open_run
 from nnl_core.errors import DataError
 from nnl_core.session import Session
 
@@ -32,9 +32,8 @@ def run(arguments: argparse.Namespace, session: Session) -> int:
     from nnl_core.training import Evaluator
     from nnl_core.training.files import jsonable
     from nnl_core.training.run_folder import read_run
-    from nnl_core.training.runs import newest_run
 
-    saved = read_run(newest_run(arguments.run), arguments.overrides)
+    saved = read_run(chosen_run(arguments.run), arguments.overrides)
     with open_run(saved, session) as workbench:
         model = workbench.model()
         model.load(saved.parameters)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from nnl_core.cli.project import add_set, open_run
+from nnl_core.cli.project import add_set, chosen_run, open_run
 from nnl_core.errors import DataError
 from nnl_core.session import Session
 
@@ -46,12 +46,11 @@ def run(arguments: argparse.Namespace, session: Session) -> int:
     from nnl_core.io.atomic import replace_file
     from nnl_core.training import Predictor
     from nnl_core.training.run_folder import read_run
-    from nnl_core.training.runs import newest_run
 
     output: Path = arguments.output
     if output.suffix != ".npz":
         raise DataError(f"--output {output}: the file's name must end in .npz")
-    saved = read_run(newest_run(arguments.run), arguments.overrides)
+    saved = read_run(chosen_run(arguments.run), arguments.overrides)
     with open_run(saved, session) as workbench:
         model = workbench.model()
         model.load(saved.parameters)

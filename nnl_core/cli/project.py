@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from nnl_core.cli.main import report
 from nnl_core.session import Session
 
 if TYPE_CHECKING:
@@ -41,10 +43,22 @@ def add_project(parser: argparse.ArgumentParser) -> None:
     add_set(parser)
 
 
+def chosen_run(place: Path) -> Path:
+    """Return the run that a folder is, or the newest in it, which is then named."""
+    from nnl_core.training.runs import newest_run
+
+    run = newest_run(place)
+    if run != place:
+        print(f"of {run}:", file=sys.stderr)
+    return run
+
+
 @contextmanager
 def open_workbench(project: Project, session: Session) -> Iterator[Workbench]:
-    """Check a project's settings and enter its session."""
+    """Check a project's settings, warn of those without effect, and enter its session."""
     with _workbench(project, session, project.path.parent, None) as workbench:
+        for table in workbench.session.idle_tables():
+            report(f"{table} has no effect: the plugin is not active; name it in plugins, or by -p")
         yield workbench
 
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from nnl_core.cli.table import print_table
 from nnl_core.errors import DataError
+from nnl_core.hooks.loading import did_you_mean
 from nnl_core.session import Session
 
 if TYPE_CHECKING:
@@ -65,7 +66,8 @@ def run(arguments: argparse.Namespace, session: Session) -> int:
     if comparing and len(runs) < 2:
         raise DataError(f"compare needs two runs or more, not {len(runs)}")
     tests = [_test(text) for text in arguments.filters]
-    runs = [found for found in runs if all(test(found) for test in tests)]
+    _check_keys(runs, [key for key, _ in tests])
+    runs = [found for found in runs if all(passes(found) for _, passes in tests)]
     runs = _sorted(runs, arguments.sort, reverse=arguments.reverse)
     if arguments.json:
         print(json.dumps(_comparison(runs) if comparing else [_entry(run) for run in runs]))
@@ -81,8 +83,8 @@ def run(arguments: argparse.Namespace, session: Session) -> int:
 # -------------------------------------------------------------------- choosing
 
 
-def _value(run: RunSummary, key: str) -> object:
-    """Return what a run has by a key: of its own, a metric's last value, or a setting."""
+def _values(run: RunSummary) -> dict[str, object]:
+    """Return what a run has by keys: of its own, metrics' last values, and settings."""
     from nnl_core.training.runs import flatten
 
     own: dict[str, object] = {
@@ -92,38 +94,48 @@ def _value(run: RunSummary, key: str) -> object:
         "epochs": run.epochs,
         "seconds": run.seconds,
     }
-    if key in own:
-        return own[key]
-    return run.metrics[key] if key in run.metrics else dict(flatten(run.settings)).get(key)
+    return {**dict(flatten(run.settings)), **run.metrics, **own}
 
 
-def _test(text: str) -> Callable[[RunSummary], bool]:
+def _check_keys(runs: Sequence[RunSummary], keys: Iterable[str]) -> None:
+    """Raise where no run has anything by the key of a filter: that none passes says too little."""
+    for key in keys:
+        if runs and not any(key in _values(run) for run in runs):
+            raise DataError(f"--filter {key}: no run has that{_nearest(key, runs)}")
+
+
+def _nearest(key: str, runs: Iterable[RunSummary]) -> str:
+    return did_you_mean(key, {name for run in runs for name in _values(run)})
+
+
+def _test(text: str) -> tuple[str, Callable[[RunSummary], bool]]:
+    """Return the key that a filter is about, and whether a run passes."""
     found = re.fullmatch(r"([^<>=]+)(>=|<=|=|>|<)(.*)", text)
     if found is None:
         raise DataError(f"--filter {text}: write it like state=finished or 'test/loss<0.5'")
     key, sign, wanted = (part.strip() for part in found.groups())
     if sign == "=":
-        return lambda run: fnmatch.fnmatchcase(str(_value(run, key)), wanted)
+        return key, lambda run: fnmatch.fnmatchcase(str(_values(run).get(key)), wanted)
     try:
         number = float(wanted)
     except ValueError:
         raise DataError(f"--filter {text}: {wanted!r} is no number") from None
 
     def passes(run: RunSummary) -> bool:
-        value = _value(run, key)
+        value = _values(run).get(key)
         return isinstance(value, int | float) and COMPARISONS[sign](value, number)
 
-    return passes
+    return key, passes
 
 
 def _sorted(runs: list[RunSummary], key: str | None, *, reverse: bool) -> list[RunSummary]:
     """Return runs in an order; those without a value come last, whichever way it goes."""
     if key is None:
         return runs[::-1] if reverse else runs
-    found = [(_value(run, key), run) for run in runs]
+    found = [(_values(run).get(key), run) for run in runs]
     having = [(value, run) for value, run in found if _is_comparable(value)]
     if runs and not having:
-        raise DataError(f"--sort {key}: no run has that")
+        raise DataError(f"--sort {key}: no run has that{_nearest(key, runs)}")
     having.sort(key=lambda pair: _rank(pair[0]), reverse=reverse)
     return [run for _, run in having] + [run for value, run in found if not _is_comparable(value)]
 

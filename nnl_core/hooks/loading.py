@@ -82,11 +82,16 @@ def add_note(error: BaseException, note: str) -> None:
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """Return ``"; did you mean 'x' or 'y'?"``, or nothing where no known name is near."""
+    """Return ``"; did you mean 'x' or 'y'?"``, or nothing where no known name is near.
+
+    Nearest are names that end with this one, as ``train/loss`` and ``train.seed`` do.
+    """
     from difflib import get_close_matches  # only errors need it
 
     by_lower = {entry.lower(): entry for entry in sorted(known, reverse=True)}
-    near = [repr(by_lower[match]) for match in get_close_matches(name.lower(), by_lower)]
+    ends = tuple(f"{mark}{name.lower()}" for mark in "/.")
+    found = [entry for entry in reversed(by_lower) if entry.endswith(ends)][:3]
+    near = [repr(by_lower[match]) for match in found or get_close_matches(name.lower(), by_lower)]
     return f"; did you mean {' or '.join(near)}?" if near else ""
 
 

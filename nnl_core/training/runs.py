@@ -85,7 +85,8 @@ def list_runs(place: Path) -> list[RunSummary]:
     where there is no such folder.
     """
     if not place.is_dir():
-        raise DataError(f"no folder {place}; give a project, its runs/, or one run")
+        found = f"{place} is a file" if place.exists() else f"no folder {place}"
+        raise DataError(f"{found}; give the folder of a project, of its runs, or of one run")
     return [summary_of(folder) for folder in _folders(_runs_of(place))]
 
 

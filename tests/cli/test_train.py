@@ -210,6 +210,18 @@ def test_without_safetensors_parameters_are_an_npz(project, monkeypatch):
     assert main(["eval", str(run_of(project))]) == 0
 
 
+def test_settings_of_a_plugin_that_is_not_named_are_warned_of(project, capsys):
+    settings = ["--set", "train.epochs=1", "--set", "plugin.gradient_watch.every=2"]
+    assert main(["train", str(project), *settings]) == 0
+    assert capsys.readouterr().err == (
+        "nnl: warning: nnl.toml [plugin.gradient_watch] has no effect: the plugin is not active; "
+        "name it in plugins, or by -p\n"
+    )
+    for choice in ("gradient_watch", "no:gradient_watch"):
+        assert main(["-p", choice, "train", str(project), *settings]) == 0
+    assert capsys.readouterr().err == ""
+
+
 # -------------------------------------------------------------------- what runs are good for
 
 
@@ -239,6 +251,11 @@ def test_a_run_that_keeps_averages_saves_and_tests_them(project, capsys):
         assert found == pytest.approx(result_of(run)["metrics"]["test/loss"])
         losses.append(found)
     assert losses[0] != losses[1]
+
+
+def test_of_a_project_the_newest_run_is_evaluated_and_named(run, project, capsys):
+    assert main(["eval", str(project), "--json"]) == 0
+    assert capsys.readouterr().err == f"of {run}:\n"
 
 
 def test_any_data_set_of_the_project_can_be_evaluated(run, capsys):

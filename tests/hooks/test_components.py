@@ -10,6 +10,7 @@ from nnl_core import hooks
 from nnl_core.errors import HookError, TargetError, UnknownComponentError
 from nnl_core.hooks import BackendRequest, Plugin, SolverSpec, hookimpl
 from nnl_core.hooks.checks import info_of
+from nnl_core.hooks.loading import did_you_mean
 from nnl_core.hooks.manager import PluginManager
 from nnl_core.hooks.selection import Selection
 
@@ -284,3 +285,16 @@ def test_hooks_are_called_in_one_module_only():
         if path.name != "manager.py" and re.search(r"\.hook\.", path.read_text("utf-8"))
     ]
     assert guilty == []
+
+
+@pytest.mark.parametrize(
+    ("name", "hint"),
+    [
+        ("loss", "; did you mean 'test/loss' or 'train/loss'?"),
+        ("seed", "; did you mean 'train.seed'?"),
+        ("test/lost", "; did you mean 'test/loss'?"),
+        ("nothing", ""),
+    ],
+)
+def test_nearest_is_what_ends_with_a_name_else_what_is_spelt_like_it(name, hint):
+    assert did_you_mean(name, ["train/loss", "test/loss", "train.seed"]) == hint
