@@ -54,7 +54,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         nargs="?",
         const=NEWEST,
         metavar="RUN",
-        help="go on with a run that has not finished (default: the project's newest)",
+        help="go on with a run that has not finished, or a project's newest (default: PROJECT's)",
     )
     parser.add_argument(
         "--checkpoint",
@@ -136,11 +136,11 @@ def train_new(
 def _go_on(arguments: argparse.Namespace, session: Session) -> int:
     from nnl_core.cli.repeat import GROUP, train_rest
 
-    folder: Path = arguments.resume
-    if folder == NEWEST:
+    folder: Path = arguments.project if arguments.resume == NEWEST else arguments.resume
+    if not (folder / GROUP).is_file() and not (folder / "run.json").is_file():
         from nnl_core.training.runs import newest_run
 
-        folder = newest_run(arguments.project)
+        folder = newest_run(folder)
         if (folder.parent / GROUP).is_file():
             folder = folder.parent
     if (folder / GROUP).is_file() and arguments.checkpoint is None:

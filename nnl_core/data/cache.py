@@ -61,7 +61,7 @@ class CachedSource:
         self._length = len(source)
         described = f"{contents} {self._length} {self.fields}"
         self.fingerprint = hashlib.blake2b(described.encode(), digest_size=16).hexdigest()
-        plain_name = re.sub(r"[^\w.-]+", "_", self.name)
+        plain_name = re.sub(r"[^\w.-]+", "_", self.name).encode()[:128].decode(errors="ignore")
         self.path = Path(folder) / f"{plain_name}-{self.fingerprint}.cache"
         try:
             self._arrays = read_cache(self.path)

@@ -39,9 +39,11 @@ class Hdf5Source:
                 hint = did_you_mean(name, found) or f"; it holds {', '.join(found)}"
                 raise DataError(f"{path} has no dataset {name!r}{hint}")
         chosen = found if wanted is None else {name: found[name] for name in wanted}
+        if not chosen:
+            raise DataError(f"{path} holds no dataset of numbers with an axis of samples")
         lengths = {name: spec.shape[0] for name, spec in chosen.items()}
         if len(set(lengths.values())) != 1:
-            listed = ", ".join(f"{name} {length}" for name, length in lengths.items()) or "no field"
+            listed = ", ".join(f"{name} {length}" for name, length in lengths.items())
             raise DataError(f"{path}: fields must have equally many samples: {listed}")
         self._length = next(iter(lengths.values()))
         self.fields = {name: spec.with_shape(spec.shape[1:]) for name, spec in chosen.items()}

@@ -151,6 +151,8 @@ def read_image(
         ) from error
     try:
         with Image.open(path) as opened:
+            if opened.mode == "F":  # of no known range: clipped to 0 to 255, little would be left
+                raise DataError("its pixels are floating-point numbers; keep such as .npy or .npz")
             image: Image.Image = opened if not _is_deep(opened) else _upper_bits(opened)
             grey = colour == "grey" or (colour == "as stored" and image.mode in ("1", "L", "LA"))
             mode = "L" if grey else "RGB"

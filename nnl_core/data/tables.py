@@ -65,6 +65,9 @@ class CsvSource:
                 self.fields[name] = Spec(numbers.shape[1:], numbers.dtype)
             else:
                 self._files[name] = [cell[0].replace("\\", "/") for cell in cells]
+                if "" in self._files[name]:
+                    line = lines[self._files[name].index("")]
+                    raise DataError(f"{path}, line {line}: column {name!r} has an empty cell")
                 self.fields[name] = Spec.of(self._read(name, 0))
         self._length = len(rows)
 

@@ -72,7 +72,7 @@ class Checkpoints:
         draft = self.folder / f".draft-{step}"
         try:
             if not self.folder.is_dir():
-                self.folder.mkdir(parents=True)
+                self.folder.mkdir()  # not those above: a run whose folder was deleted is to end
                 synchronise(self.folder.parent)
             shutil.rmtree(draft, ignore_errors=True)
             draft.mkdir()

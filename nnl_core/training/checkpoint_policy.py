@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-from nnl_core.errors import TrainingError
+from nnl_core.errors import FileError, TrainingError
 from nnl_core.hooks.loading import did_you_mean
 from nnl_core.training.checkpoint_files import FOLDER, Checkpoints
 
@@ -97,6 +97,12 @@ class CheckpointWriter:
         Raises TrainingError where a run that begins would mix its checkpoints with another one's.
         """
         if event.trainer is self._trainer:
+            folder = self.files.folder.parent
+            try:
+                folder.mkdir(parents=True, exist_ok=True)
+            except OSError as error:
+                reason = error.strerror or error
+                raise FileError(f"{folder}: cannot be made: {reason}") from error
             self.files.sweep()
             step, known = self._trainer.state.step, self.files.steps()
             if known and not step:

@@ -207,6 +207,13 @@ def test_the_newest_run_of_the_project_is_the_default(rich_project, capsys):
     assert f"going on with {second} after 4 steps" in capsys.readouterr().out
 
 
+def test_a_project_in_place_of_a_run_stands_for_its_newest(rich_project, capsys):
+    interrupted(rich_project, rich_project / "runs" / "one", [3])
+    train(rich_project, "--resume", rich_project)
+    assert "going on with" in capsys.readouterr().out
+    assert result_of(rich_project / "runs" / "one")["stopped"] is None
+
+
 def test_a_project_without_runs_is_told(project, capsys):
     assert main(["train", str(project), "--resume"]) == 1
     assert "nor has it any" in last_error(capsys)
@@ -311,7 +318,7 @@ def test_a_run_without_checkpoints_cannot_go_on(rich_project, tmp_path, capsys):
         (["--resume", "--name", "x"], "--resume goes on with a run as it is, without --name"),
         (["--resume", "--runs", "2"], "without --runs"),
         (["--runs", "0"], "--runs 0: say 1 or more"),
-        (["--resume", "nowhere"], "nowhere is not the folder of a run"),
+        (["--resume", "nowhere"], "no folder nowhere"),
     ],
 )
 def test_options_that_make_no_sense_are_refused(project, capsys, options, message):

@@ -222,3 +222,9 @@ def test_samples_that_differ_from_epoch_to_epoch_are_refused(tmp_path):
     source = TransformedSource(images, make_transforms(["random_flip"]))
     with pytest.raises(DataError, match="differ from epoch to epoch; cache the source that is"):
         CachedSource(source, tmp_path)
+
+
+@pytest.mark.parametrize("letter", ["n", "\U00020000"])
+def test_a_source_with_a_very_long_name_has_a_cache(tmp_path, letter):
+    source = ArraySource({"x": np.arange(3)}, letter * 300)
+    assert CachedSource(source, tmp_path).take(np.array([2]))["x"].tolist() == [2]

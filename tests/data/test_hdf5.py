@@ -92,3 +92,11 @@ def test_a_damaged_file_is_an_error_that_names_it(path, keep):
 def test_a_missing_file_is_named(tmp_path):
     with pytest.raises(DataError, match=r"no file .*none\.h5"):
         Hdf5Source(tmp_path / "none.h5")
+
+
+def test_a_file_without_numbers_says_what_it_lacks(tmp_path):
+    with h5py.File(tmp_path / "data.h5", "w") as file:
+        file["names"] = ["a", "b"]
+        file["one"] = 3.0
+    with pytest.raises(DataError, match="holds no dataset of numbers with an axis of samples"):
+        Hdf5Source(tmp_path / "data.h5")

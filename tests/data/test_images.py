@@ -173,3 +173,9 @@ def test_a_wanted_field_that_is_not_there_is_an_error(tmp_path, picture):
     picture(tmp_path / "1.png", (4, 6))
     with pytest.raises(DataError, match="no field 'y'; it has x"):
         open_it(".", tmp_path, ["y"])
+
+
+def test_floating_pixels_are_refused_rather_than_clipped(tmp_path):
+    Image.fromarray(np.full((2, 3), 0.5, np.float32)).save(tmp_path / "a.tiff")
+    with pytest.raises(DataError, match=r"a\.tiff: .*floating-point numbers; keep such as \.npy"):
+        ImageFolder(tmp_path)

@@ -24,6 +24,11 @@ def test_an_epoch_has_every_sample_once(count, size, seed, epoch):
     assert all(len(batch) == size for batch in batches[:-1])
 
 
+def test_what_is_no_source_is_refused_with_what_makes_one():
+    with pytest.raises(DataError, match=r"a dict is no data source: .*; ArraySource\(.* arrays"):
+        DataIterator({"x": np.zeros((3, 2))}, 2)
+
+
 @given(count=st.integers(1, 40), size=st.integers(1, 40))
 def test_its_length_is_the_number_of_batches(count, size):
     iterator = DataIterator(numbers(count), size)

@@ -134,3 +134,9 @@ def test_a_wanted_column_that_is_missing_is_named_with_the_nearest(table):
 def test_a_missing_table_is_named(tmp_path):
     with pytest.raises(DataError, match=r"no file .*none\.csv"):
         CsvSource(tmp_path / "none.csv")
+
+
+@pytest.mark.parametrize(("rows", "line"), [(",1\n2,3\n", 2), ("a.png,1\n,2\n", 3)])
+def test_an_empty_cell_is_named_by_its_line_and_column(table, rows, line):
+    with pytest.raises(DataError, match=f"line {line}: column 'x' has an empty cell"):
+        table(f"x,y\n{rows}")

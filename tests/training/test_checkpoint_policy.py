@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import shutil
+
 import pytest
 
 from nnl_core import S
-from nnl_core.errors import TrainingError
+from nnl_core.errors import FileError, TrainingError
 from nnl_core.training import CheckpointPolicy, Checkpoints, Trainer
 from nnl_core.training.checkpoint_policy import CheckpointWriter
 
@@ -173,3 +175,21 @@ def test_a_run_that_goes_on_from_an_older_checkpoint_deletes_those_after_it(
     again.run()
     assert files.steps() == [3, 6]
     assert files.load(6).state.step == 6
+
+
+def test_a_run_whose_folder_is_deleted_ends_rather_than_go_on_without_its_records(
+    session, line, make_model, tmp_path
+):
+    folder = tmp_path / "runs" / "one"
+    trainer = Trainer(
+        make_model(), line, S.Sgd(), epochs=2, folder=folder, checkpoints=CheckpointPolicy(),
+        session=session,
+    )  # fmt: skip
+
+    class Deleting:
+        def nnl_on_epoch_end(self, event):
+            shutil.rmtree(folder)
+
+    with session.listen(Deleting()), pytest.raises(FileError, match="cannot be written: No such"):
+        trainer.run()
+    assert not folder.exists()
