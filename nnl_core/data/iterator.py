@@ -9,7 +9,7 @@ from typing import Literal, TypeAlias
 import numpy as np
 
 from nnl_core.data.processes import ProcessWorkers
-from nnl_core.data.source import Array, DataSource, Ids
+from nnl_core.data.source import Array, DataSource, Ids, check_source
 from nnl_core.data.workers import Task, ThreadWorkers, Workers, in_order, take_task
 from nnl_core.errors import DataError
 from nnl_core.graph.spec import Spec
@@ -89,6 +89,7 @@ class DataIterator:
         prefetch: int | None = None,
         place: Callable[[dict[str, Array]], object] | None = None,
     ) -> None:
+        check_source(source)
         name, count = source.name, len(source)
         if batch_size < 1:
             raise DataError(f"a batch holds at least one sample, not {batch_size}")

@@ -45,6 +45,16 @@ class VaryingSource(DataSource, Protocol):
         """Return samples as they are in an epoch; each depends on seed, epoch and its number."""
 
 
+def check_source(source: object) -> None:
+    """Raise DataError where something is no source, as a dictionary of arrays is none."""
+    lacking = [name for name in ("name", "fields", "take") if not hasattr(source, name)]
+    if lacking:
+        raise DataError(
+            f"a {type(source).__name__} is no data source: it has no {', '.join(lacking)}; "
+            'ArraySource({"x": ..., "y": ...}) makes one of arrays'
+        )
+
+
 def varies(source: DataSource) -> bool:
     """Whether the samples of a source differ from epoch to epoch."""
     return bool(getattr(source, "varies", False))
