@@ -206,7 +206,7 @@ def _values(checkpoint: Checkpoint) -> dict[str, object]:
             pack(kept, {}, "its state")
         except (TypeError, RecursionError) as error:
             version = checkpoint.made_with.get("plugins", {}).get(name)
-            who = f"plugin {name!r}" if version is None else f"plugin {name!r} {version}"
+            who = f"plugin {name!r}" if not version else f"plugin {name!r} {version}"
             raise TrainingError(
                 f"{who} keeps in a checkpoint what no file can hold: {error}; it may keep arrays "
                 "of numbers, and what JSON can hold"

@@ -382,7 +382,8 @@ def modules_in(folder: Path) -> dict[str, Path]:
             and file.endswith(".py")
             and not name.startswith(("nnl_", "__main__"))
         ):
-            path = Path(file).resolve()
-            if path.is_relative_to(folder) and "site-packages" not in path.parts:
-                found[name] = path
+            for path in (Path(file), Path(file).resolve()):  # one may lead to it, or away from it
+                if path.is_relative_to(folder) and "site-packages" not in path.parts:
+                    found[name] = path
+                    break
     return found

@@ -68,7 +68,8 @@ def sweep(
     """Make steps at rates from ``start`` to ``end``, and put the trainer back as it was.
 
     No plugin hears of these steps. The sweep ends early where the average loss has grown to
-    ``diverged`` times its least, or is not finite. The suggestion is the rate at which the loss
+    ``diverged`` times its least, or is not finite; NotFiniteError where it is not from the
+    beginning. The suggestion is the rate at which the loss
     falls fastest against the rate's logarithm.
     """
     before = trainer.checkpoint()
@@ -86,7 +87,9 @@ def sweep(
         with quiet.listen(listener):
             trainer.run_loop()
     except NotFiniteError:
-        pass  # the rate is too high: the last one to be tried
+        if not listener.losses:  # it is not the rate
+            raise
+        # The rate is too high: it is the last one to be tried.
     finally:
         (
             trainer.schedule, trainer.epochs, trainer.steps, trainer.evaluators, trainer.session

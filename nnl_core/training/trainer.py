@@ -17,7 +17,7 @@ import numpy as np
 from nnl_core import __version__, random
 from nnl_core.data import Batch, DataIterator, DataSource
 from nnl_core.data.iterator import LastBatch, WorkerKind
-from nnl_core.errors import ModelError, NotFiniteError, TrainingError
+from nnl_core.errors import ModelError, NotFiniteError, PluginError, TrainingError
 from nnl_core.graph.backend import current_backend
 from nnl_core.graph.dtypes import is_floating
 from nnl_core.hooks import (
@@ -226,7 +226,7 @@ class Trainer:
     def report(self, name: str, value: float) -> None:
         """Tell all who listen of a number that is worth keeping, after the steps made so far."""
         if self.session.events.metric is not None:
-            self.session.events.metric(MetricReported(name, value, self.state.step))
+            self.session.events.metric(MetricReported(name, float(value), self.state.step))
 
     def checkpoint(self) -> Checkpoint:
         """Return a copy of all that changes in a run; plugins add what is theirs.
@@ -358,6 +358,8 @@ class Trainer:
             if events.train_start is not None:
                 events.train_start(TrainStart(self))
             result = self.session.manager.run_training(self)
+            if not isinstance(result, TrainResult):
+                raise PluginError(f"nnl_run_training returned {result!r}, not a TrainResult")
             if events.train_end is not None:
                 events.train_end(TrainEnd(self, result))
         except BaseException as error:

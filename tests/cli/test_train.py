@@ -352,3 +352,13 @@ def test_a_run_that_fails_after_its_last_step_says_why(project, capsys, monkeypa
     failure = json.loads((run_of(project) / "failure.json").read_text("utf-8"))
     assert "No space left on device" in failure["error"]
     assert "No space left on device" in last_error(capsys)
+
+
+def test_a_model_behind_a_link_is_kept_with_the_run(project, tmp_path, capsys):
+    elsewhere = tmp_path / "shared.py"
+    (project / "model.py").rename(elsewhere)
+    (project / "model.py").symlink_to(elsewhere)
+    assert main(["train", str(project)]) == 0
+    elsewhere.unlink()
+    assert (run_of(project) / "source" / "model.py").is_file()
+    assert main(["eval", str(run_of(project))]) == 0

@@ -289,6 +289,21 @@ def test_losses_that_are_the_same_at_all_rates_suggest_nothing(bowl, tmp_path):
     assert "the loss fell at none of them" in result.stopped
 
 
+def test_a_loss_that_is_no_number_from_the_beginning_is_no_matter_of_the_rate(bowl, tmp_path):
+    data, _ = bowl
+    broken = Model(lambda x: {"loss": F.log(F.mean(PF.affine(x, 1)) - 1)})
+    with pytest.raises(NotFiniteError, match="before any update"):
+        find((data, broken), tmp_path)
+
+
+def test_a_sweep_that_is_stopped_before_its_first_step_says_so(bowl, tmp_path):
+    data, model = bowl
+    with Session(["learning_rate_finder"], discover=False, environment={}) as session:
+        trainer = Trainer(model, data, S.Sgd(), epochs=1, folder=tmp_path, session=session)
+        trainer.request_stop("enough")
+        assert "tried learning rates at no step" in trainer.run().stopped
+
+
 def test_nothing_is_learnt_by_a_sweep(bowl, tmp_path):
     trainer, result = find(bowl, tmp_path, steps=30)
     assert [p.d.tolist() for p in trainer.model.parameters.values()] == [[[0.0]], [1.0]]

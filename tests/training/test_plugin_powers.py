@@ -10,7 +10,7 @@ import pytest
 
 import nnl_core as nnl
 from nnl_core import PF, F, S
-from nnl_core.errors import NotFiniteError
+from nnl_core.errors import NotFiniteError, PluginError
 from nnl_core.hooks import MetricSpec, Plugin
 from nnl_core.hooks.events import EventTable
 from nnl_core.session import Session
@@ -228,3 +228,29 @@ def test_it_replaces_the_loop(train):
     trainer, result = train(Nothing())
     assert result.stopped == "there is nothing to learn"
     assert trainer.state.step == 0
+
+
+def test_a_plugin_that_replaces_the_loop_returns_a_result(line, make_model):
+    class Wrong(Plugin):
+        name = "wrong"
+
+        def nnl_run_training(self, trainer):
+            return 3
+
+    with Session([Wrong], discover=False, environment={}) as session:
+        trainer = Trainer(make_model(), line, S.Sgd(), epochs=1, session=session)
+        with pytest.raises(PluginError, match="nnl_run_training returned 3, not a TrainResult"):
+            trainer.run()
+
+
+def test_numbers_of_numpy_are_reported_as_numbers(session, line, make_model):
+    trainer = Trainer(make_model(), line, S.Sgd(), epochs=1, session=session)
+    heard = []
+
+    class Listener:
+        def nnl_on_metric(self, event):
+            heard.append(event.value)
+
+    with session.listen(Listener()):
+        trainer.report("norm", np.float32(2.5))
+    assert [type(value) for value in heard] == [float]

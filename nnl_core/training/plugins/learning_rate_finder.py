@@ -48,7 +48,8 @@ class LearningRateFinderPlugin(Plugin):
             advice = "the loss fell at none of them"
         else:
             advice = f"try {found.suggestion:.2g}, where the loss fell fastest"
-        reason = f"tried learning rates up to {found.rates[-1]:.2g}: {advice}"
+        most = f"up to {found.rates[-1]:.2g}" if found.rates else "at no step"
+        reason = f"tried learning rates {most}: {advice}"
         return TrainResult(0, 0, time.perf_counter() - started, reason, [])
 
 
