@@ -131,6 +131,7 @@ def test_a_terminal_gets_a_bar_with_the_numbers(run, monkeypatch, capsys):
     for text in ("epoch 2/2", "100%", "loss ", "samples/s", "left"):
         assert text in shown
     assert shown.count("\x1b[?25l") == shown.count("\x1b[?25h")  # the cursor is back
+    assert shown.endswith("\x1b[1A\x1b[2K")  # the bar's line is erased: its numbers are old
 
 
 def test_the_bar_is_gone_when_a_run_fails(run, monkeypatch, capsys):

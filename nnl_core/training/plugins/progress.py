@@ -79,7 +79,12 @@ class ProgressPlugin(Plugin):
         trainer, now = event.trainer, time.perf_counter()
         line = f"{_epoch_of(trainer, event.epoch)}  {self._numbers(trainer, event.metrics)}"
         if self._bar is not None and self._task is not None:
-            self._bar.update(self._task, completed=trainer.state.step)
+            self._bar.update(
+                self._task,
+                completed=trainer.state.step,
+                description=_epoch_of(trainer, event.epoch),
+                numbers="",  # those of the line
+            )
             self._bar.console.print(line, highlight=False, markup=False)
         else:
             left = self._time_left(trainer, now)
@@ -134,4 +139,5 @@ def _rich_bar() -> Progress | None:
         TimeRemainingColumn(),
         TextColumn("left"),
         console=Console(stderr=True),
+        transient=True,  # what it says at the end was said by the epochs' lines
     )
