@@ -22,6 +22,11 @@ def pack(value: object, arrays: dict[str, Array], place: str) -> object:
     Tuples, keys that are no texts, NaN and infinities come back as they are, NumPy's scalars as
     Python's. Raises TypeError, naming the place, for all else.
     """
+    # First of all what there is most of: a long history is packed for each checkpoint.
+    if type(value) is float and math.isfinite(value):
+        return value
+    if value is None or type(value) in (bool, int, str):
+        return value
     if isinstance(value, np.generic):
         value = value.item()
     if isinstance(value, np.ndarray):
@@ -35,7 +40,7 @@ def pack(value: object, arrays: dict[str, Array], place: str) -> object:
     if isinstance(value, float) and not math.isfinite(value):
         return {NUMBER: repr(value)}
     if value is None or type(value) in (bool, int, float, str):
-        return value
+        return value  # also what was one of NumPy's
     if isinstance(value, list | tuple):
         items = [pack(item, arrays, f"{place}/{i}") for i, item in enumerate(value)]
         if isinstance(value, tuple):

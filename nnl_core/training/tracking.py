@@ -100,10 +100,10 @@ class MetricHistory:
     # ---------------------------------------------------------------- for checkpoints
 
     def get_state(self) -> dict[str, Any]:
-        """Return what JSON can hold: points and tables by name."""
+        """Return arrays by name: of points, with a row for each, and tables."""
         return {
-            "points": {name: [list(point) for point in self._points[name]] for name in self.names},
-            "tables": {name: table.tolist() for name, table in self.tables.items()},
+            "points": {name: np.array(points, np.float64) for name, points in self._points.items()},
+            "tables": {name: np.array(table) for name, table in self.tables.items()},
         }
 
     def set_state(self, state: Mapping[str, Any]) -> None:

@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-import json
-
 import numpy as np
 import pytest
 from hypothesis import given
@@ -82,12 +80,16 @@ def test_the_latest_tables_are_kept():
     assert history.tables["test/confusion_matrix"].tolist() == [[0, 0], [0, 0]]
 
 
-def test_it_goes_on_from_what_json_kept():
+@pytest.mark.parametrize("kept", [lambda array: array, lambda array: array.tolist()])
+def test_it_goes_on_from_arrays_and_from_the_lists_that_older_checkpoints_hold(kept):
     first = history_of([0.5, 0.25])
     first.record({}, {"table": np.eye(2)}, epoch=2, step=20)
     second = MetricHistory()
-    second.set_state(json.loads(json.dumps(first.get_state())))
-    assert second.points("test/accuracy") == first.points("test/accuracy")
+    second.set_state(
+        {key: {name: kept(a) for name, a in part.items()} for key, part in first.get_state().items()}
+    )
+    assert second.points("test/accuracy") == [Point(0.5, 1, 10), Point(0.25, 2, 20)]
+    assert [type(number) for number in second.points("test/accuracy")[0]] == [float, int, int]
     assert second.tables["table"].tolist() == [[1, 0], [0, 1]]
     assert second.summary() == first.summary()
 
