@@ -86,7 +86,10 @@ def test_it_goes_on_from_arrays_and_from_the_lists_that_older_checkpoints_hold(k
     first.record({}, {"table": np.eye(2)}, epoch=2, step=20)
     second = MetricHistory()
     second.set_state(
-        {key: {name: kept(a) for name, a in part.items()} for key, part in first.get_state().items()}
+        {
+            key: {name: kept(a) for name, a in part.items()}
+            for key, part in first.get_state().items()
+        }
     )
     assert second.points("test/accuracy") == [Point(0.5, 1, 10), Point(0.25, 2, 20)]
     assert [type(number) for number in second.points("test/accuracy")[0]] == [float, int, int]
