@@ -9,6 +9,7 @@ import numpy.typing as npt
 
 from nnl_core import functions as F
 from nnl_core.data import Batch, DataSource
+from nnl_core.errors import DataError
 from nnl_core.graph.execute import forward_all
 from nnl_core.graph.variable import Variable
 from nnl_core.training.evaluator import feed
@@ -64,6 +65,12 @@ def examine(model: Model, data: DataSource, limit: int) -> Examination:
         if len(ids) not in networks:
             network = model.build(data.fields, len(ids), training=False)
             networks[len(ids)] = network, _output(network), _losses(model, network, len(ids))
+            shape = networks[len(ids)][1].shape
+            if shape[:1] != (len(ids),):
+                raise DataError(
+                    f"the model's output has shape {shape} for {len(ids)} samples, not a row for "
+                    "each: there is nothing to say of single samples"
+                )
         network, output, loss = networks[len(ids)]
         feed(network, batch)
         forward_all([output] if loss is None else [output, loss], clear_buffer=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import re
+import sys
 from io import BytesIO
 
 import numpy as np
@@ -239,6 +240,28 @@ def test_a_model_of_numbers_has_no_confusion_matrix(report, trained):
     assert re.search(
         r"target [\d.]+predicted [-\d.]+, [-\d.]+, [-\d.]+", page.sections["Worst samples"]
     )
+
+
+def test_a_model_that_has_nothing_for_single_samples_is_said_to_have_none(
+    tmp_path, read_page, capsys, monkeypatch
+):
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    (tmp_path / "model.py").write_text(
+        "from nnl_core import F, PF\n\n\n"
+        "def net(x):\n    return {'loss': F.mean(PF.affine(x, 1) ** 2)}\n",
+        "utf-8",
+    )
+    (tmp_path / "nnl.toml").write_text(
+        '[model]\nfunction = "model:net"\n[data.train]\nsource = "x.npz"\n[solver]\nname = "Sgd"\n'
+        "[train]\nepochs = 1\n",
+        "utf-8",
+    )
+    np.savez(tmp_path / "x.npz", x=np.ones((5, 2), np.float32))
+    assert main(["train", str(tmp_path)]) == 0
+    assert main(["report", str(tmp_path), "-o", str(tmp_path / "page.html")]) == 0
+    assert "warning" not in capsys.readouterr().err
+    page = (tmp_path / "page.html").read_text("utf-8")
+    assert "not a row for each: there is nothing to say of single samples" in page
 
 
 @pytest.mark.parametrize(
