@@ -6,7 +6,7 @@ import fcntl
 import os
 import socket
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from nnl_core.errors import TrainingError
@@ -26,18 +26,30 @@ def locked(folder: Path) -> Iterator[None]:
     except OSError as error:
         raise TrainingError(f"{folder} cannot be written: {error.strerror}") from error
     try:
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
+        if not _acquire(descriptor):
             who = os.read(descriptor, 200).decode(errors="replace").strip() or "another process"
-            raise TrainingError(
-                f"{folder} is being written by {who}; wait for it, or end it"
-            ) from None
+            raise TrainingError(f"{folder} is being written by {who}; wait for it, or end it")
         os.ftruncate(descriptor, 0)
         os.pwrite(descriptor, f"process {os.getpid()} on {socket.gethostname()}\n".encode(), 0)
         yield
     finally:
         os.close(descriptor)  # which is what unlocks; the file stays, since others may wait on it
+
+
+def _acquire(descriptor: int) -> bool:
+    """Take the lock, unless somebody else writes.
+
+    Who only looks, with `is_locked`, shares it for a moment: that is no reason to give up.
+    """
+    while True:
+        with suppress(BlockingIOError):
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return True
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+        fcntl.flock(descriptor, fcntl.LOCK_UN)
 
 
 def is_locked(folder: Path) -> bool:
