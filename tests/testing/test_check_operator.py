@@ -428,8 +428,8 @@ def test_kernel_source_is_data_and_not_run():
 
 
 def test_operators_lists_a_namespace_by_name():
-    first, second = define(), defop("planted::another")(lambda x: x)
-    assert operators("planted") == [second, first]
+    last, first = (defop(f"listed::{name}")(lambda x: x) for name in ("zebra", "ape"))
+    assert operators("listed") == [first, last]
 
 
 def test_operators_of_the_core_are_imported_when_asked_for():
