@@ -321,7 +321,7 @@ def open_project(path: Path, overrides: Sequence[str] = ()) -> Project:
 def override(table: Mapping[str, object], overrides: Iterable[str]) -> dict[str, object]:
     """Return a copy of a table with assignments such as ``"train.epochs=3"`` applied.
 
-    A value that is not TOML is taken as a string.
+    A value that is not TOML is taken as a string; ``"train.epochs="`` takes the key out.
     """
     result = deepcopy(dict(table))
     for text in overrides:
@@ -334,7 +334,10 @@ def override(table: Mapping[str, object], overrides: Iterable[str]) -> dict[str,
             inner = inner.setdefault(part, {})
             if not isinstance(inner, dict):
                 raise ConfigurationError(f"--set {text}: {part!r} is {inner!r}, not a table")
-        inner[key] = _value(value.strip())
+        if value.strip():
+            inner[key] = _value(value.strip())
+        else:
+            inner.pop(key, None)
     return result
 
 

@@ -110,6 +110,11 @@ def test_overrides_are_read_as_toml_and_else_as_text():
     assert table == {"train": {"epochs": 8}}
 
 
+def test_an_override_without_a_value_takes_the_key_out():
+    table = {"train": {"epochs": 8, "seed": 1}}
+    assert override(table, ["train.epochs=", "train.unknown="]) == {"train": {"seed": 1}}
+
+
 @pytest.mark.parametrize("text", ["train.epochs", "=3", "train.=3", "train.epochs.x=1"])
 def test_an_override_that_cannot_be_applied_is_refused(text):
     with pytest.raises(ConfigurationError, match="--set"):

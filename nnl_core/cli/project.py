@@ -26,7 +26,7 @@ def add_set(parser: argparse.ArgumentParser) -> None:
         metavar="KEY=VALUE",
         action="append",
         default=[],
-        help="replace a setting, such as train.epochs=3",
+        help="replace a setting, such as train.epochs=3; without a value, take it out",
     )
 
 

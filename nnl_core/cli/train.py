@@ -194,10 +194,11 @@ def _train(folder: Path, trainer: Trainer, workbench: Workbench) -> Trained:
         raise
     if result.stopped is not None:
         print(f"stopped after {result.steps} steps: {result.stopped}")
-    for name, value in final.items():
+    metrics = {**result.metrics, **final}
+    for name, value in metrics.items():
         print(f"{name.replace('/', ' ')}: {value:.4f}")
     print(f"saved in {folder}")
-    return Trained(status, {**result.metrics, **final})
+    return Trained(status, metrics)
 
 
 def _tested(trainer: Trainer, workbench: Workbench) -> dict[str, float]:

@@ -36,9 +36,9 @@ def test_training_prints_the_test_metrics_and_leaves_a_run(project, capsys):
         "metrics.jsonl",
     }
     metrics = result_of(run)["metrics"]
+    names = ["train/loss", "train/distance", "test/loss", "test/distance"]
     assert capsys.readouterr().out.splitlines() == [
-        f"test loss: {metrics['test/loss']:.4f}",
-        f"test distance: {metrics['test/distance']:.4f}",
+        *(f"{name.replace('/', ' ')}: {metrics[name]:.4f}" for name in names),
         f"saved in {run}",
     ]
 
