@@ -289,7 +289,7 @@ class MetricReported(Event):
 
 
 class SafePoint(Event):
-    """All that belongs to the steps made so far has been told, or, where one ended, to the epoch."""
+    """All that belongs to the steps made so far, or to the epoch that ended, has been told."""
 
     __slots__ = ("epoch_ended", "trainer")
 

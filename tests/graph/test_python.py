@@ -98,7 +98,7 @@ def test_membership_is_found_by_identity_first():
     assert x in [x, y] and x in {x: 1} and y not in {x}
 
 
-@pytest.mark.parametrize("other", [None, "a", object()], ids=repr)
+@pytest.mark.parametrize("other", [None, "a", object()], ids=["None", "text", "object"])
 def test_a_variable_is_never_equal_to_what_is_no_array(other):
     x = leaf([1.0])
     assert (x == other) is False and (x != other) is True
@@ -114,7 +114,9 @@ def test_iteration_goes_over_the_first_axis():
         iter(leaf(1.0))
 
 
-@pytest.mark.parametrize("wrong", ["text", None, [1j], [object()]], ids=repr)
+@pytest.mark.parametrize(
+    "wrong", ["text", None, [1j], [object()]], ids=["text", "None", "complex", "object"]
+)
 def test_a_variable_is_not_made_of_what_is_no_number(wrong):
     with pytest.raises(NnlError):
         Variable.from_numpy_array(wrong)
