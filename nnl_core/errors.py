@@ -67,6 +67,10 @@ class OperatorError(NnlError):
     """An operator is defined twice, incompletely, or called with inputs that it cannot take."""
 
 
+class UnsavedValueError(OperatorError):
+    """A gradient rule uses a value that its operator does not save."""
+
+
 class BackendError(NnlError):
     """A backend cannot be used here; the message repeats its probe's reason."""
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from nnl_core.errors import GraphError, NnlError, OperatorError, ShapeError
+from nnl_core.errors import GraphError, NnlError, OperatorError, ShapeError, UnsavedValueError
 from nnl_core.graph.dtypes import DEFAULT_DTYPE, is_floating, is_half
 from nnl_core.graph.modes import at_moment, auto_forward, mixed_precision, modes, no_grad
 from nnl_core.graph.modes import recompute as recompute_scope
@@ -215,6 +215,11 @@ def _call_vjp(node: Node, gradients: list[Variable | None]) -> tuple[Any, ...]:
             else functions().cast(g, spec.dtype)
             for g, spec in zip(results, node.input_specs, strict=True)
         )
+    except UnsavedValueError:
+        raise UnsavedValueError(
+            f"operator {operator.name}: its gradient rule uses a value that is not saved; add its "
+            "name to save= in the defop"
+        ) from None
     except NnlError as error:
         error.add_note(f"in the gradient of {node.name!r} ({operator.name})")
         raise

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from nnl_core.errors import ClearedError, GraphError, OperatorError, ShapeError
+from nnl_core.errors import ClearedError, GraphError, OperatorError, ShapeError, UnsavedValueError
 from nnl_core.graph.array import NdArray, State
 from nnl_core.graph.dtypes import DEFAULT_DTYPE, as_dtype, is_floating, is_real
 from nnl_core.graph.node import Structure, topological
@@ -115,7 +115,7 @@ class Variable:
     def constant(cls, value: npt.ArrayLike | Spec) -> Variable:
         """Make a leaf that never changes, so that programs may compute with it beforehand."""
         if isinstance(value, Spec):
-            raise OperatorError(
+            raise UnsavedValueError(
                 "a gradient rule uses a value that was not saved; add its name to save= in the "
                 "defop that the rule belongs to"
             )
