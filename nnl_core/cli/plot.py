@@ -19,7 +19,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="folders of runs, or of projects: all their runs",
     )
     parser.add_argument(
-        "-o", "--output", type=Path, required=True, metavar="FILE", help="the .png to write"
+        "-o",
+        "--output",
+        type=Path,
+        default=Path("curves.png"),
+        metavar="FILE",
+        help="the .png to write (default: curves.png)",
     )
     parser.add_argument(
         "--metric",

@@ -126,7 +126,10 @@ class Checkpoints:
                     raise
                 before = steps[number - 1]
                 report(f"{error}; trying the checkpoint before it, of step {before}")
-        raise FileError(f"{self.folder}: there is no checkpoint to go on from")
+        raise FileError(
+            f"{self.folder}: there is no checkpoint to go on from; `nnl runs` "
+            "lists the runs there are, and --resume RUN names one"
+        )
 
     def remove(self, steps: Iterable[int]) -> None:
         """Delete checkpoints; what a crash leaves of one is not taken for a damaged one."""

@@ -140,6 +140,13 @@ def test_the_command_writes_a_png(write_run, tmp_path, capsys):
     assert capsys.readouterr().out == f"1 curve in {out}\n"
 
 
+def test_the_picture_is_put_here_unless_said_otherwise(write_run, tmp_path, monkeypatch):
+    write_run(tmp_path / "a", history(1.0, 0.5))
+    monkeypatch.chdir(tmp_path)
+    assert main(["plot", "a"]) == 0
+    assert (tmp_path / "curves.png").is_file()
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
