@@ -118,7 +118,7 @@ def test_continuous_integration_runs_the_commands_of_the_readme(tmp_path):
     assert log.read_text().splitlines() == [
         "python3 -m venv .venv",
         "pip install -r requirements-dev.txt",
-        "pytest ",
+        "pytest -n auto",
         "ruff check",
         "ruff format --check",
         "mypy ",
