@@ -18,7 +18,7 @@ class _Steady(io.FileIO):
 
     # The type of a buffer is one that io has no name for.
     def write(self, data: object) -> int:
-        view = memoryview(data).cast("B")  # type: ignore[arg-type]
+        view = memoryview(data).cast("B")  # type: ignore[arg-type]  # a buffer
         try:
             return super().write(view) or 0
         except OSError as error:

@@ -15,12 +15,13 @@ from nnl_core.cli.signals import REASONS
 from nnl_core.cli.train import Trained, folder_for, resume, train_new, trainer_of
 from nnl_core.errors import DataError, TrainingError
 from nnl_core.session import Session
+from nnl_core.training.runs import GROUP
 
 if TYPE_CHECKING:
     from nnl_core.hooks.selection import Project
 
 FORMAT = 1
-GROUP, SUMMARY = "group.json", "summary.json"
+SUMMARY = "summary.json"
 
 
 def train_many(arguments: argparse.Namespace, project: Project, session: Session) -> int:

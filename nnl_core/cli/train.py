@@ -134,12 +134,11 @@ def train_new(
 
 
 def _go_on(arguments: argparse.Namespace, session: Session) -> int:
-    from nnl_core.cli.repeat import GROUP, train_rest
+    from nnl_core.cli.repeat import train_rest
+    from nnl_core.training.runs import GROUP, newest_run
 
     folder: Path = arguments.project if arguments.resume == NEWEST else arguments.resume
     if not (folder / GROUP).is_file() and not (folder / "run.json").is_file():
-        from nnl_core.training.runs import newest_run
-
         folder = newest_run(folder)
         if (folder.parent / GROUP).is_file():
             folder = folder.parent

@@ -115,7 +115,7 @@ def parametric_function_api(
             with layer_scope(layer, name):
                 return function(*bound.args, **bound.kwargs)
 
-        parametric.__signature__ = signature  # type: ignore[attr-defined]
+        parametric.__signature__ = signature  # type: ignore[attr-defined]  # as inspect reads it
         if param_desc:
             parametric.__doc__ = _described(inspect.getdoc(function) or "", layer, param_desc)
         return parametric

@@ -16,7 +16,6 @@ from __future__ import annotations
 import errno
 import hashlib
 import json
-import math
 import os
 import shutil
 from collections.abc import Callable, Iterable, Mapping
@@ -31,6 +30,7 @@ from nnl_core.errors import FileError, TrainingError
 from nnl_core.io import StoredParameter, load, replace_file, save
 from nnl_core.solvers.states import read_states, write_states
 from nnl_core.training.checkpoint import Checkpoint
+from nnl_core.training.files import jsonable
 from nnl_core.training.state import TrainState
 from nnl_core.training.stored_values import pack, unpack
 
@@ -189,7 +189,7 @@ def _write(draft: Path, checkpoint: Checkpoint) -> None:
         **asdict(state),
         "saved": datetime.now(UTC).isoformat(timespec="seconds"),
         "solver": checkpoint.solver_name,
-        "metrics": _finite(checkpoint.history[-1]) if checkpoint.history else {},
+        "metrics": jsonable(checkpoint.history[-1]) if checkpoint.history else {},
         "made_with": checkpoint.made_with,
         "files": {
             name: {"bytes": (draft / name).stat().st_size, "sha256": _digest(draft / name)}
@@ -228,10 +228,6 @@ def _values(checkpoint: Checkpoint) -> dict[str, object]:
 def _write_text(path: Path, text: str) -> None:
     with replace_file(path) as file:
         file.write(text.encode())
-
-
-def _finite(metrics: Mapping[str, float]) -> dict[str, float | None]:
-    return {name: value if math.isfinite(value) else None for name, value in metrics.items()}
 
 
 # -------------------------------------------------------------------- reading

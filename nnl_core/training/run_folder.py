@@ -14,7 +14,6 @@
 from __future__ import annotations
 
 import json
-import math
 import os
 import platform
 import re
@@ -36,7 +35,7 @@ from nnl_core.hooks.selection import Project
 from nnl_core.parameters import save_parameters
 from nnl_core.settings import override
 from nnl_core.training.environment import describe_environment
-from nnl_core.training.files import replacing, write_json
+from nnl_core.training.files import jsonable, replacing, write_json
 from nnl_core.training.project import modules_in
 
 if TYPE_CHECKING:
@@ -142,13 +141,10 @@ def save_result(
             "steps": result.steps,
             "seconds": round(result.seconds, 3),
             "stopped": result.stopped,
-            "metrics": _finite({**result.metrics, **final}),
-            "best": {
-                name: {**point._asdict(), "value": _number(point.value)}
-                for name, point in result.best.items()
-            },
-            "tables": {name: _rows(table.tolist()) for name, table in result.tables.items()},
-            "history": [_finite(metrics) for metrics in result.history],
+            "metrics": jsonable({**result.metrics, **final}),
+            "best": jsonable({name: point._asdict() for name, point in result.best.items()}),
+            "tables": jsonable({name: table.tolist() for name, table in result.tables.items()}),
+            "history": jsonable(result.history),
         },
     )
 
@@ -161,20 +157,6 @@ def note_failure(folder: Path, error: Exception) -> None:
     text = str(error) if isinstance(error, NnlError) else describe(error)
     with suppress(OSError):
         write_json(folder / FAILURE, {"error": text})
-
-
-def _finite(metrics: Mapping[str, float]) -> dict[str, float | None]:
-    return {name: _number(value) for name, value in metrics.items()}
-
-
-def _number(value: float) -> float | None:
-    return value if math.isfinite(value) else None
-
-
-def _rows(table: object) -> object:
-    if isinstance(table, list):
-        return [_rows(row) for row in table]
-    return _number(table) if isinstance(table, float) else table
 
 
 class SavedRun(NamedTuple):

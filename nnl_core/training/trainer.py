@@ -7,7 +7,6 @@ import platform
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from copy import deepcopy
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict, cast
@@ -242,7 +241,7 @@ class Trainer:
             solver=self.solver.get_states(),
             solver_name=self.solver.name,
             learning_rate=self.solver.learning_rate(),
-            random=deepcopy(random.get_state()),
+            random=random.get_state(),
             history=[dict(metrics) for metrics in self.history],
             tracker=self.tracker.get_state(),
             metrics={name: np.array(metric.state) for name, metric in self._metrics.items()},

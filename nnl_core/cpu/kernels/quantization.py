@@ -51,9 +51,6 @@ def _round_away(x: Array) -> None:
 def _fixed_point(
     x: Array, *, low: float, high: float, delta: float, fine: bool, out: Array | None
 ) -> Array:
-    if x.dtype == np.float16:
-        reference = family.fixed_point_quantize_operator.reference
-        return _copied(reference(x, low=low, high=high, delta=delta), out)
     y = np.empty_like(x) if out is None else out
     number = x.dtype.type
     np.clip(x, number(low), number(high), out=y)
@@ -66,8 +63,6 @@ def _fixed_point(
 def _between(
     x: Array, low: Array, high: Array, scale: Array, *, fine: bool, out: Array | None
 ) -> Array:
-    if x.dtype == np.float16:
-        return _copied(family.quantize_between.reference(x, low, high, scale), out)
     y = np.empty_like(x)  # not `out`, which may be one of the inputs
     np.clip(x, low, high, out=y)
     np.subtract(y, low, out=y)

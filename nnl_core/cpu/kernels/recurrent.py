@@ -15,13 +15,12 @@ from nnl_core.cpu import threads
 from nnl_core.graph.operator import Array, Operator
 from nnl_core.graph.spec import Spec
 from nnl_core.operators import recurrent_cells as family
-from nnl_core.operators.dtypes import wide
 
 Arrays = tuple[Array, ...]
 
 
 def _attach(operator: Operator) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Attach ``function(results, *arrays, **attributes)``; half precision goes through single."""
+    """Attach ``function(results, *arrays, **attributes)``."""
 
     def attach(function: Callable[..., None]) -> Callable[..., None]:
         def kernel(*arrays: Array | None, out: Any, **attributes: Any) -> Any:
@@ -34,18 +33,8 @@ def _attach(operator: Operator) -> Callable[[Callable[..., None]], Callable[...,
                 results = tuple(np.empty(spec.shape, spec.dtype) for spec in specs)
             else:
                 results = (out,) if single else tuple(out)
-            computed = tuple(
-                np.empty(r.shape, np.float32) if r.dtype == np.float16 else r for r in results
-            )
             with threads.blas_threads(1):  # the products are small, and many
-                function(
-                    computed,
-                    *(None if array is None else wide(array) for array in arrays),
-                    **attributes,
-                )
-            for result, values in zip(results, computed, strict=True):
-                if result is not values:
-                    np.copyto(result, values, casting="unsafe")
+                function(results, *arrays, **attributes)
             return results[0] if single else results
 
         operator.kernel("numpy", kernel)
