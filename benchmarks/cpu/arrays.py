@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import zlib
 from collections.abc import Mapping
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -17,16 +17,23 @@ TRAINING = ("tiny", "mlp", "lenet", "resnet20", "gpt", "dcgan", "lstm")
 INFERENCE = ("resnet50-1", "resnet50-8")
 CASES = (*TRAINING, *INFERENCE)
 
-# Solver and its arguments, and weight decay.
-Rule: TypeAlias = tuple[str, dict[str, float], float]
-RULES: dict[str, Rule] = {
-    "tiny": ("Sgd", {"lr": 0.1}, 0.0),
-    "mlp": ("Momentum", {"lr": 0.01, "momentum": 0.9}, 0.0),
-    "lenet": ("Momentum", {"lr": 0.01, "momentum": 0.9}, 0.0),
-    "resnet20": ("Momentum", {"lr": 0.01, "momentum": 0.9}, 1e-4),
-    "gpt": ("Adam", {"alpha": 3e-4}, 0.0),
-    "dcgan": ("Adam", {"alpha": 2e-4, "beta1": 0.5}, 0.0),
-    "lstm": ("Sgd", {"lr": 0.1}, 0.0),
+
+class Rule(NamedTuple):
+    """How a workload learns: a solver of NNL's and nnabla's, its arguments, and weight decay."""
+
+    solver: str
+    arguments: dict[str, float]
+    decay: float = 0.0
+
+
+RULES = {
+    "tiny": Rule("Sgd", {"lr": 0.1}),
+    "mlp": Rule("Momentum", {"lr": 0.01, "momentum": 0.9}),
+    "lenet": Rule("Momentum", {"lr": 0.01, "momentum": 0.9}),
+    "resnet20": Rule("Momentum", {"lr": 0.01, "momentum": 0.9}, decay=1e-4),
+    "gpt": Rule("Adam", {"alpha": 3e-4}),
+    "dcgan": Rule("Adam", {"alpha": 2e-4, "beta1": 0.5}),
+    "lstm": Rule("Sgd", {"lr": 0.1}),
 }
 
 

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
 import nnl_core as nnl
 from benchmarks.cpu import models
-from benchmarks.cpu.arrays import RULES, TRAINING, Array, Arrays, batch, first_values
+from benchmarks.cpu.arrays import INFERENCE, RULES, Array, Arrays, Rule, batch, first_values
 from nnl_core import PF, F, S
+from nnl_core.parameters import set_parameter
 
 Scope = dict[str, Any]
 
@@ -23,71 +25,80 @@ ENGINE = models.Engine(
 )
 
 
-class Workload(Protocol):
+class Workload(ABC):
     """A network with its batch, ready to train or to infer."""
 
-    def step(self) -> None:
-        """Do one training step, or one inference."""
+    def __init__(self, scope: Scope, given: Sequence[tuple[nnl.Variable, Array]]) -> None:
+        self.scope = scope
+        self.given = given
 
+    def step(self) -> None:
+        """Do one training step, or one inference, on inputs that are written anew."""
+        for variable, array in self.given:
+            variable.d = array
+        self.compute()
+
+    @abstractmethod
+    def compute(self) -> None:
+        """Do the step on what the inputs hold."""
+
+    @abstractmethod
     def loss(self) -> float | Array:
-        """Return the loss of the last step, or the output of the last inference."""
+        """Return the loss of the last step, summed over networks, or what was inferred."""
 
     def parameters(self) -> Arrays:
         """Return copies of all parameters by name, in the order in which they were made."""
+        found = _parameters(self.scope, "", grad_only=False)
+        return {name: np.array(value.d) for name, value in found.items()}
 
 
-class Training:
-    """Losses, each with a solver of its own parameters; a step makes one step of each in turn."""
+class Training(Workload):
+    """Losses, each with a solver of the parameters under its path, that learn in turn."""
 
     def __init__(
         self,
         scope: Scope,
-        given: Mapping[str, tuple[nnl.Variable, Array]],
-        losses: Sequence[tuple[nnl.Variable, str]],
-        rule: tuple[str, dict[str, float], float],
-        outputs: Sequence[nnl.Variable] = (),
+        given: Sequence[tuple[nnl.Variable, Array]],
+        losses: Mapping[str, nnl.Variable],
+        rule: Rule,
+        outputs: Sequence[nnl.Variable],
     ) -> None:
-        self.scope = scope
-        self.given = given
-        self.losses = [loss for loss, _ in losses]
+        super().__init__(scope, given)
+        self.losses = list(losses.values())
         self.steps = []
-        name, arguments, decay = rule
-        for number, (loss, path) in enumerate(losses):
-            solver = getattr(S, name)(**arguments)
+        for path, loss in losses.items():
+            solver = getattr(S, rule.solver)(**rule.arguments)
             solver.set_parameters(_parameters(scope, path))
-            kept = outputs if number == 0 else ()
-            step = nnl.compile_step(loss, solver, weight_decay=decay, outputs=kept)
+            step = nnl.compile_step(loss, solver, weight_decay=rule.decay, outputs=outputs)
             self.steps.append(step)
+            outputs = ()
 
-    def step(self) -> None:
-        for variable, array in self.given.values():
-            variable.d = array
+    def compute(self) -> None:
         for step in self.steps:
             step.run()
 
     def loss(self) -> float:
-        return float(sum(loss.d.item() for loss in self.losses))
+        return sum(self.each_loss())
 
-    def parameters(self) -> Arrays:
-        return _values(self.scope)
+    def each_loss(self) -> list[float]:
+        """Return the losses of the last step."""
+        return [float(loss.d.item()) for loss in self.losses]
 
 
-class Inference:
+class Inference(Workload):
     """A network's forward pass alone."""
 
-    def __init__(self, scope: Scope, x: nnl.Variable, array: Array, y: nnl.Variable) -> None:
-        self.scope = scope
-        self.x, self.array, self.y = x, array, y
+    def __init__(
+        self, scope: Scope, given: Sequence[tuple[nnl.Variable, Array]], y: nnl.Variable
+    ) -> None:
+        super().__init__(scope, given)
+        self.y = y
 
-    def step(self) -> None:
-        self.x.d = self.array
+    def compute(self) -> None:
         self.y.forward(clear_buffer=True)
 
     def loss(self) -> Array:
         return np.array(self.y.d)
-
-    def parameters(self) -> Arrays:
-        return _values(self.scope)
 
 
 def build(case: str, parameters: Mapping[str, Array] | None = None, dtype: str = "f4") -> Workload:
@@ -96,43 +107,51 @@ def build(case: str, parameters: Mapping[str, Array] | None = None, dtype: str =
     By default they are `arrays.first_values`. ``dtype`` is that of all that is floating.
     """
     scope: Scope = {}
+    if dtype != "f4":  # a layer takes parameters that exist as they are
+        single = build(case).scope
+        with nnl.parameter_scope("", scope):
+            for name, parameter in _parameters(single, "", grad_only=False).items():
+                wide = nnl.Parameter(parameter.shape, parameter.need_grad, dtype, name)
+                set_parameter(name, wide)
     arrays = {
         name: array.astype(dtype) if array.dtype.kind == "f" else array
         for name, array in batch(case).items()
     }
     inputs = {name: nnl.Variable(a.shape, dtype=a.dtype) for name, a in arrays.items()}
-    given = {name: (inputs[name], array) for name, array in arrays.items()}
     with nnl.parameter_scope("", scope):
-        if case not in TRAINING:
-            x = inputs["x"]
+        outputs: list[nnl.Variable] = []
+        if case in INFERENCE:
             with nnl.no_grad():
-                y = models.resnet50(ENGINE, x)
-            _initialise(scope, parameters, dtype)
-            return Inference(scope, x, arrays["x"], y)
-        if case == "dcgan":
-            return _adversarial(scope, inputs, given, parameters, dtype)
-        network: Callable[[models.Engine, nnl.Variable], nnl.Variable] = getattr(models, case)
-        scores = network(ENGINE, inputs["x"])
-        loss = F.mean(F.softmax_cross_entropy(scores, inputs["y"]))
-        _initialise(scope, parameters, dtype)
-        return Training(scope, given, [(loss, "")], RULES[case])
+                outputs = [models.resnet50(ENGINE, inputs["x"])]
+        elif case == "dcgan":
+            losses, outputs = _adversarial(inputs)
+        else:
+            network: Callable[[models.Engine, nnl.Variable], nnl.Variable] = getattr(models, case)
+            scores = network(ENGINE, inputs["x"])
+            losses = {"": F.mean(F.softmax_cross_entropy(scores, inputs["y"]))}
+        named = nnl.get_parameters(grad_only=False)
+        if parameters is None:
+            parameters = first_values({name: value.shape for name, value in named.items()})
+        for name, value in named.items():
+            value.d = parameters[name]
+    given = [(inputs[name], array) for name, array in arrays.items()]
+    if case in INFERENCE:
+        return Inference(scope, given, outputs[0])
+    return Training(scope, given, losses, RULES[case], outputs)
 
 
 def _adversarial(
-    scope: Scope,
     inputs: Mapping[str, nnl.Variable],
-    given: Mapping[str, tuple[nnl.Variable, Array]],
-    parameters: Mapping[str, Array] | None,
-    dtype: str,
-) -> Training:
-    """Return the two networks of the DCGAN: the discriminator sees the images of the step before it."""
+) -> tuple[dict[str, nnl.Variable], list[nnl.Variable]]:
+    """Return the losses of generator and discriminator, and the images that both are told of.
+
+    The discriminator learns from the images of the generator's step, which comes first.
+    """
     fake = models.generator(ENGINE, inputs["noise"])
     convincing = _judge(fake, 1)
     seen = fake.get_unlinked_variable(need_grad=False)
     telling = _judge(inputs["real"], 1) + _judge(seen, 0)
-    _initialise(scope, parameters, dtype)
-    losses = [(convincing, "generator"), (telling, "discriminator")]
-    return Training(scope, given, losses, RULES["dcgan"], outputs=[fake])
+    return {"generator": convincing, "discriminator": telling}, [fake]
 
 
 def _judge(images: nnl.Variable, real: int) -> nnl.Variable:
@@ -142,19 +161,6 @@ def _judge(images: nnl.Variable, real: int) -> nnl.Variable:
     return loss
 
 
-def _initialise(scope: Scope, values: Mapping[str, Array] | None, dtype: str) -> None:
-    parameters = _parameters(scope, "", grad_only=False)
-    if values is None:
-        values = first_values({name: value.shape for name, value in parameters.items()})
-    for name, parameter in parameters.items():
-        parameter.data.cast(np.dtype(dtype))
-        parameter.d = values[name]
-
-
 def _parameters(scope: Scope, path: str, grad_only: bool = True) -> dict[str, nnl.Variable]:
     with nnl.parameter_scope(path, scope):
         return nnl.get_parameters(grad_only=grad_only)
-
-
-def _values(scope: Scope) -> Arrays:
-    return {name: np.array(p.d) for name, p in _parameters(scope, "", grad_only=False).items()}
