@@ -1,0 +1,1 @@
+"""The native CPU backend: generated C and oneDNN."""

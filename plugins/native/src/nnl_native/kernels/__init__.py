@@ -1,0 +1,1 @@
+"""Emitters by family of operators; importing this package registers all of them."""
