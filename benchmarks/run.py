@@ -7,6 +7,7 @@ import os
 from importlib import import_module
 
 BENCHMARKS = {
+    "cpu": "benchmarks.cpu.compare",
     "data": "benchmarks.data",
     "hooks": "benchmarks.hooks",
     "import": "benchmarks.imports",
@@ -14,6 +15,7 @@ BENCHMARKS = {
     "operators": "benchmarks.operators",
     "resume": "benchmarks.resume",
 }
+WITH_OPTIONS = {"cpu"}  # whose run takes further arguments
 THREAD_VARIABLES = (
     "MKL_NUM_THREADS",
     "NNL_NUM_THREADS",
@@ -29,12 +31,14 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     parser.add_argument("--rounds", type=int, default=21, help="samples of each case (default 21)")
     parser.add_argument("--threads", type=int, default=1, help="threads for all (default 1)")
-    options = parser.parse_args(arguments)
+    options, more = parser.parse_known_args(arguments)
+    if more and options.name not in WITH_OPTIONS:
+        parser.error(f"unrecognized arguments: {' '.join(more)}")
     if options.rounds < 2 or options.threads < 1:
         parser.error("--rounds must be at least 2 and --threads at least 1")
     # Before anything imports NumPy, and inherited by the peers' processes.
     os.environ.update(dict.fromkeys(THREAD_VARIABLES, str(options.threads)))
-    report = import_module(BENCHMARKS[options.name]).run(options.rounds)
+    report = import_module(BENCHMARKS[options.name]).run(options.rounds, *([more] if more else []))
     print(report.as_json() if options.json else report.as_text())
 
 

@@ -101,10 +101,16 @@ class Inference(Workload):
         return np.array(self.y.d)
 
 
-def build(case: str, parameters: Mapping[str, Array] | None = None, dtype: str = "f4") -> Workload:
-    """Return a workload of `arrays.CASES`, on the backend in use, from the given first values.
+def build(
+    case: str,
+    parameters: Mapping[str, Array] | None = None,
+    dtype: str = "f4",
+    given: Mapping[str, Array] | None = None,
+) -> Workload:
+    """Return a workload of `arrays.CASES`, on the backend in use.
 
-    By default they are `arrays.first_values`. ``dtype`` is that of all that is floating.
+    ``parameters`` are first values, by default `arrays.first_values`, ``given`` is the batch, by
+    default `arrays.batch`. ``dtype`` is that of all that is floating.
     """
     scope: Scope = {}
     if dtype != "f4":  # a layer takes parameters that exist as they are
@@ -115,7 +121,7 @@ def build(case: str, parameters: Mapping[str, Array] | None = None, dtype: str =
                 set_parameter(name, wide)
     arrays = {
         name: array.astype(dtype) if array.dtype.kind == "f" else array
-        for name, array in batch(case).items()
+        for name, array in (given or batch(case)).items()
     }
     inputs = {name: nnl.Variable(a.shape, dtype=a.dtype) for name, a in arrays.items()}
     with nnl.parameter_scope("", scope):
@@ -134,10 +140,10 @@ def build(case: str, parameters: Mapping[str, Array] | None = None, dtype: str =
             parameters = first_values({name: value.shape for name, value in named.items()})
         for name, value in named.items():
             value.d = parameters[name]
-    given = [(inputs[name], array) for name, array in arrays.items()]
+    written = [(inputs[name], array) for name, array in arrays.items()]
     if case in INFERENCE:
-        return Inference(scope, given, outputs[0])
-    return Training(scope, given, losses, RULES[case], outputs)
+        return Inference(scope, written, outputs[0])
+    return Training(scope, written, losses, RULES[case], outputs)
 
 
 def _adversarial(

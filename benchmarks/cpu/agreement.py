@@ -1,0 +1,64 @@
+"""Whether two of NNL's backends train alike: ``python -m benchmarks.cpu.agreement A B``."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterable
+
+import numpy as np
+
+import nnl_core as nnl
+from benchmarks.cpu.arrays import TRAINING, Arrays
+from benchmarks.cpu.workloads import build
+
+
+def largest_difference(case: str, backends: tuple[str, str], steps: int, dtype: str) -> float:
+    """Return the largest ``|a - b| / max|b|`` of all parameters after training on two backends.
+
+    Both begin with the same parameters. What is not finite on one of them is an infinite
+    difference.
+    """
+    first, second = (_trained(case, backend, steps, dtype) for backend in backends)
+    return max(_difference(first[name], second[name]) for name in first)
+
+
+def differences(
+    backends: tuple[str, str],
+    cases: Iterable[str] = TRAINING,
+    steps: int = 100,
+    dtype: str = "f4",
+) -> dict[str, float]:
+    """Return `largest_difference` of each workload."""
+    return {case: largest_difference(case, backends, steps, dtype) for case in cases}
+
+
+def _trained(case: str, backend: str, steps: int, dtype: str) -> Arrays:
+    with nnl.backend_scope(backend):
+        workload = build(case, dtype=dtype)
+        for _ in range(steps):
+            workload.step()
+        return workload.parameters()
+
+
+def _difference(a: np.ndarray, b: np.ndarray) -> float:
+    if not (np.isfinite(a).all() and np.isfinite(b).all()):
+        return float("inf")
+    return float(np.abs(a - b).max() / max(np.abs(b).max(), np.finfo(b.dtype).tiny))
+
+
+def main() -> None:
+    """Print a line for each workload."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.cpu.agreement", description=__doc__)
+    parser.add_argument("backends", nargs=2, metavar="BACKEND")
+    parser.add_argument("--cases", default=",".join(TRAINING), help="separated by commas")
+    parser.add_argument("--steps", type=int, default=100)
+    parser.add_argument("--dtype", choices=("f4", "f8"), default="f4")
+    options = parser.parse_args()
+    first, second = options.backends
+    for case in options.cases.split(","):
+        found = largest_difference(case, (first, second), options.steps, options.dtype)
+        print(f"{case:10} {found:.3g}", flush=True)
+
+
+if __name__ == "__main__":
+    main()
