@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 from nnl_core.graph.flat import layout
@@ -56,8 +57,21 @@ class MemoryPlan:
         return value
 
 
-def plan_memory(graph: Graph) -> MemoryPlan:
-    """Give every intermediate an offset such that values alive together never overlap."""
+def plan_memory(
+    graph: Graph,
+    views: Mapping[int, int] | None = None,
+    same_place: Callable[[int, int], bool] = lambda one, other: True,
+) -> MemoryPlan:
+    """Give every intermediate an offset such that values alive together never overlap.
+
+    Parameters
+    ----------
+    views
+        value -> value whose memory it is a view of; without it, view operators say so
+    same_place
+        whether the elements of two values of one shape lie at the same places of their memory, so
+        that one may overwrite the other
+    """
     plan = MemoryPlan()
     specs = graph.specs
     given = {*graph.leaves, *graph.constants}
@@ -65,15 +79,11 @@ def plan_memory(graph: Graph) -> MemoryPlan:
     for position, value in enumerate(graph.outputs):
         if value not in given and position not in graph.updates:
             plan.external.setdefault(value, position)
-    _write_updates_directly(graph, plan)
-    outputs = set(graph.outputs)
-    for instruction in graph.instructions:
-        operator = instruction.operator
-        if operator is not None and operator.view:
-            result, source = instruction.outputs[0], instruction.inputs[0]
-            # A view of a storage outside would change with it; asked-for values are copies.
-            if result not in outputs and plan.root(source) not in given:
-                plan.viewed[result] = source
+    _write_updates_directly(graph, plan, same_place)
+    if views is not None:
+        plan.viewed.update(views)
+    else:
+        _view(graph, plan, given)
     _compute_in_blocks(graph, plan, given)
     elsewhere = {*plan.viewed, *plan.external, *plan.packed}
     last = _last_uses_of_roots(graph, plan)
@@ -91,7 +101,10 @@ def plan_memory(graph: Graph) -> MemoryPlan:
         for value in instruction.outputs:
             if value in elsewhere:
                 continue
-            reused = None if graph.observed else _reusable(instruction, value, ending, graph, plan)
+            reused = None
+            if not graph.observed:
+                alike = [one for one in ending if same_place(one, value)]
+                reused = _reusable(instruction, value, alike, graph, plan)
             if reused is None:
                 plan.offsets[value] = free.take(specs[value].nbytes)
             else:
@@ -113,13 +126,27 @@ def plan_memory(graph: Graph) -> MemoryPlan:
             for value in produced
             if value not in plan.external and value not in plan.packed
         ),
-        outputs=sum(specs[value].nbytes for value in outputs),
+        outputs=sum(specs[value].nbytes for value in set(graph.outputs)),
         leaves=sum(specs[value].nbytes for value in graph.leaves),
     )
     return plan
 
 
-def _write_updates_directly(graph: Graph, plan: MemoryPlan) -> None:
+def _view(graph: Graph, plan: MemoryPlan, given: set[int]) -> None:
+    """Let the results of view operators be views."""
+    outputs = set(graph.outputs)
+    for instruction in graph.instructions:
+        operator = instruction.operator
+        if operator is not None and operator.view:
+            result, source = instruction.outputs[0], instruction.inputs[0]
+            # A view of a storage outside would change with it; asked-for values are copies.
+            if result not in outputs and plan.root(source) not in given:
+                plan.viewed[result] = source
+
+
+def _write_updates_directly(
+    graph: Graph, plan: MemoryPlan, same_place: Callable[[int, int], bool]
+) -> None:
     """Let an elementwise instruction overwrite a leaf that nothing reads after it."""
     maker = {v: index for index, i in enumerate(graph.instructions) for v in i.outputs}
     aliases: dict[int, list[int]] = {}
@@ -133,7 +160,7 @@ def _write_updates_directly(graph: Graph, plan: MemoryPlan) -> None:
         if value not in maker or value in plan.external:
             continue
         index = maker[value]
-        if graph.specs[value] != graph.specs[target]:
+        if graph.specs[value] != graph.specs[target] or not same_place(value, target):
             continue
         others_read = max((last.get(leaf, -1) for leaf in sharing if leaf != target), default=-1)
         if others_read >= index or last.get(target, -1) > index:

@@ -1,0 +1,88 @@
+"""Backend ``native``: programs of generated C and oneDNN; single operators as small programs."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from nnl_core.graph.ir import ABSENT, Graph, Instruction
+from nnl_core.graph.operator import Array, Operator
+from nnl_core.graph.spec import Spec
+from nnl_core.session import current_session
+from nnl_native.program import NativeProgram
+
+
+class NativeBackend:
+    """Computes on host arrays; what it has no kernel for, NumPy computes."""
+
+    name = "native"
+    on_host = True
+
+    def __init__(self) -> None:
+        self._numpy = current_session().backend("numpy")
+        self._calls: OrderedDict[tuple[object, ...], NativeProgram | None] = OrderedDict()
+
+    def allocate(self, spec: Spec) -> Array:
+        """Return an uninitialised array."""
+        return np.empty(spec.shape, spec.dtype)
+
+    def to_host(self, buffer: Array) -> Array:
+        """Return the array itself."""
+        return buffer
+
+    def from_host(self, array: Array, buffer: Array | None = None) -> Array:
+        """Return the array itself."""
+        return array
+
+    def run(
+        self,
+        operator: Operator,
+        inputs: Sequence[Array | None],
+        attributes: Mapping[str, object],
+        outputs: Sequence[Spec],
+    ) -> tuple[Array, ...]:
+        """Run one operator now, as a program of one instruction."""
+        key = (
+            operator,
+            tuple(None if a is None else (a.shape, a.dtype) for a in inputs),
+            tuple((name, type(value), value) for name, value in attributes.items()),
+        )
+        try:
+            program = self._calls[key]
+        except KeyError:
+            program = self._calls[key] = self._single(operator, inputs, attributes, outputs)
+            while len(self._calls) > 4096:
+                self._calls.popitem(last=False)
+        if program is None:
+            return self._numpy.run(operator, inputs, attributes, outputs)
+        results = tuple(np.empty(spec.shape, spec.dtype) for spec in outputs)
+        program.run([array for array in inputs if array is not None], results)
+        return results
+
+    def _single(
+        self,
+        operator: Operator,
+        inputs: Sequence[Array | None],
+        attributes: Mapping[str, object],
+        outputs: Sequence[Spec],
+    ) -> NativeProgram | None:
+        graph = Graph()
+        given = tuple(
+            ABSENT if array is None else graph.add_leaf(Spec(array.shape, array.dtype))
+            for array in inputs
+        )
+        results = tuple(graph.new_value(spec) for spec in outputs)
+        graph.instructions = [Instruction(operator, given, results, dict(attributes))]
+        graph.outputs = list(results)
+        program = NativeProgram(graph)
+        return program if program.is_native else None
+
+    def compile(self, graph: Graph) -> NativeProgram:
+        """Choose kernels and layouts, plan memory and compile what is new."""
+        return NativeProgram(graph)
+
+
+__all__ = ["Any", "NativeBackend"]

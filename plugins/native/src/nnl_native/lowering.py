@@ -1,0 +1,301 @@
+"""From a graph to steps: who computes each instruction, and in which layout values are."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+import nnl_native.kernels  # noqa: F401 - registers the emitters
+from nnl_core.graph.ir import ABSENT, Graph, Instruction
+from nnl_core.graph.operator import Operator, lookup
+from nnl_core.graph.spec import Spec
+from nnl_native.kernel import (
+    Call,
+    Emission,
+    Layout,
+    LayoutRequest,
+    Operand,
+    emitter_of,
+    plain,
+    viewer_of,
+)
+from nnl_native.kernels.elementwise import (
+    IN_PLACE_OF_EXPRESSIONS,
+    emit_group,
+    group_layout,
+)
+from nnl_native.kernels.reorder import reorder
+
+
+class Piece(NamedTuple):
+    """How one instruction is computed: by steps, by nothing (a view), or else by NumPy."""
+
+    instruction: Instruction
+    emission: Emission | None
+    scratch: tuple[int, ...] = ()
+
+
+class Lowering:
+    """A graph whose instructions have steps, with reorders between layouts put in.
+
+    Attributes
+    ----------
+    graph
+        the instructions in order; values that the given graph has keep their numbers
+    pieces
+        how each is computed
+    layouts
+        where the elements of each value are
+    views
+        value -> value whose memory it is a view of, and how many bytes further on
+    """
+
+    def __init__(self, source: Graph, threads: int) -> None:
+        self.source, self.threads = source, threads
+        self.graph = source.rewrite(())
+        self.graph.specs = list(source.specs)
+        self.pieces: list[Piece] = []
+        self.layouts: dict[int, Layout] = {}
+        self.views: dict[int, tuple[int, int]] = {}
+        self._logical: dict[int, Spec] = {}  # what a value with an opaque layout stands for
+        self._brought: dict[tuple[int, Layout], int] = {}
+        self._asked = set(source.outputs)
+        written = {source.aliases[leaf] for leaf in source.updates.values()}
+        self._overwritten = {
+            value
+            for value, alias in zip(source.leaves, source.aliases, strict=True)
+            if alias in written
+        }
+        for value in (*source.leaves, *source.constants):
+            self.layouts[value] = plain(source.specs[value].shape)
+        for instruction in source.instructions:
+            self._add(instruction)
+        self.graph.outputs = [self._plain(value) for value in source.outputs]
+        self.graph.instructions = [piece.instruction for piece in self.pieces]
+
+    def operand(self, value: int) -> Operand:
+        """Return a value as kernels see it."""
+        return Operand(self._logical.get(value, self.graph.specs[value]), self.layouts[value])
+
+    def same_place(self, one: int, other: int) -> bool:
+        """Whether elements of two values of one shape lie at the same places."""
+        return self.layouts.get(one) == self.layouts.get(other)
+
+    # Instructions ------------------------------------------------------------------------------
+
+    def _add(self, instruction: Instruction) -> None:
+        operator = instruction.operator
+        if operator is None or operator.is_elementwise or operator.name in IN_PLACE_OF_EXPRESSIONS:
+            done = self._add_group(instruction)
+        elif operator.name == "nnl::pack":
+            done = self._add_pack(instruction)
+        else:
+            done = self._add_view(instruction) or self._add_call(operator, instruction)
+        if not done and instruction.members:
+            for member in instruction.members:
+                self._add(member)
+        elif not done:
+            self._add_numpy(instruction)
+
+    def _add_group(self, instruction: Instruction) -> bool:
+        """Add one loop over elementwise members; values that cross no border are not stored."""
+        members = instruction.members or (instruction,)
+        inputs = tuple(dict.fromkeys(v for v in instruction.inputs if v != ABSENT))
+        if any(self.layouts[value].opaque is not None for value in inputs):
+            return False
+        specs = self.graph.specs
+        shape = specs[instruction.outputs[0]].shape
+        layout = group_layout(shape, [self.operand(value) for value in inputs])
+        self.layouts.update((value, layout) for value in instruction.outputs)
+        for member in members:
+            for value in member.outputs:
+                self.layouts.setdefault(value, plain(specs[value].shape))
+        emission = emit_group(members, inputs, instruction.outputs, self.operand)
+        if emission is None:
+            return False
+        operator = None if instruction.members else instruction.operator
+        added = self._like(instruction, inputs, operator)
+        self.pieces.append(Piece(added, emission))
+        return True
+
+    def _add_pack(self, instruction: Instruction) -> bool:
+        """Add the flat block: what is not computed in its place there is copied, see `Program`."""
+        inputs = tuple(self._plain(value) for value in instruction.inputs)
+        self.layouts[instruction.outputs[0]] = plain(
+            self.graph.specs[instruction.outputs[0]].shape
+        )
+        self.pieces.append(Piece(self._like(instruction, inputs), Emission(())))
+        return True
+
+    def _add_view(self, instruction: Instruction) -> bool:
+        operator = instruction.operator
+        assert operator is not None
+        view = viewer_of(operator.name)
+        result, source = instruction.outputs[0], instruction.inputs[0]
+        root = source
+        while root in self.views:
+            root = self.views[root][0]
+        if (
+            view is None
+            or result in self._asked
+            or root in self._overwritten
+            or root in self._asked
+            or self.layouts[source].opaque is not None
+        ):
+            return False
+        seen = view(self._request(operator, instruction))
+        if seen is None:
+            return False
+        self.layouts[result] = Layout(seen.strides)
+        self.views[result] = (source, seen.offset * self.graph.specs[source].dtype.itemsize)
+        self.pieces.append(Piece(self._like(instruction, instruction.inputs), Emission(())))
+        return True
+
+    def _add_call(self, operator: Operator, instruction: Instruction) -> bool:
+        entry = emitter_of(operator.name)
+        if entry is None:
+            return False
+        request = self._request(operator, instruction)
+        if any(one is not None and one.layout.opaque is not None for one in request.inputs):
+            return False
+        answer = entry.layouts(request)
+        wanted = tuple(
+            value if layout is None else self._as_wanted(value, layout)
+            for value, layout in zip(instruction.inputs, answer.inputs, strict=True)
+        )
+        specs = self.graph.specs
+        call = Call(
+            operator,
+            instruction.attributes,
+            tuple(None if layout is None else layout for layout in map(self._seen_as, wanted)),
+            tuple(
+                Operand(specs[value], layout)
+                for value, layout in zip(instruction.outputs, answer.outputs, strict=True)
+            ),
+            self.threads,
+        )
+        emission = entry.emit(call)
+        if emission is None:
+            return False
+        inputs = tuple(
+            value if isinstance(value, int) else self._bring(*value) for value in wanted
+        )
+        outputs = []
+        for value, layout in zip(instruction.outputs, answer.outputs, strict=True):
+            outputs.append(self._opaque_value(value, layout) if layout.opaque else value)
+            self.layouts[outputs[-1]] = layout
+        scratch = tuple(
+            self.graph.new_value(Spec((size,), np.dtype(np.uint8))) for size in emission.scratch
+        )
+        added = Instruction(
+            operator,
+            inputs,
+            (*outputs, *scratch),
+            instruction.attributes,
+            instruction.source,
+            instruction.epoch,
+        )
+        self.pieces.append(Piece(added, emission, scratch))
+        for value, layout in zip(instruction.outputs, answer.outputs, strict=True):
+            if layout.opaque is not None:  # the steps that read it know plain elements
+                opaque = outputs[instruction.outputs.index(value)]
+                self._reorder(opaque, value, plain(specs[value].shape))
+        return True
+
+    def _add_numpy(self, instruction: Instruction) -> None:
+        for value in instruction.outputs:
+            self.layouts[value] = plain(self.graph.specs[value].shape)
+        self.pieces.append(Piece(self._like(instruction, instruction.inputs), None))
+
+    # Layouts -----------------------------------------------------------------------------------
+
+    def _as_wanted(self, value: int, layout: Layout) -> int | tuple[int, Layout]:
+        """Return the value, or with the layout that it has to be brought to."""
+        if value == ABSENT or self._is(value, layout):
+            return value
+        return value, layout
+
+    def _seen_as(self, wanted: int | tuple[int, Layout]) -> Operand | None:
+        if isinstance(wanted, int):
+            return None if wanted == ABSENT else self.operand(wanted)
+        value, layout = wanted
+        return Operand(self.operand(value).spec, layout)
+
+    def _is(self, value: int, layout: Layout) -> bool:
+        """Whether a value's elements lie as a layout says, axes of length 1 aside."""
+        own = self.layouts[value]
+        if own.opaque is not None or layout.opaque is not None:
+            return own == layout
+        shape = self.graph.specs[value].shape
+        return self.graph.specs[value].size == 0 or all(
+            n == 1 or a == b for n, a, b in zip(shape, own.strides, layout.strides, strict=True)
+        )
+
+    def _plain(self, value: int) -> int:
+        layout = plain(self.operand(value).shape)
+        return value if self._is(value, layout) else self._bring(value, layout)
+
+    def _bring(self, value: int, layout: Layout) -> int:
+        """Return a value with the same elements in another layout, made once."""
+        known = self._brought.get((value, layout))
+        if known is not None:
+            return known
+        spec = self.operand(value).spec
+        if layout.opaque is not None:
+            result = self._opaque_value(value, layout)
+        else:
+            result = self.graph.new_value(spec)
+        self._reorder(value, result, layout)
+        self._brought[value, layout] = result
+        return result
+
+    def _opaque_value(self, value: int, layout: Layout) -> int:
+        assert layout.opaque is not None
+        bytes_ = Spec((layout.opaque.nbytes,), np.dtype(np.uint8))
+        result = self.graph.new_value(bytes_)
+        self._logical[result] = self.operand(value).spec if value in self.layouts else (
+            self.graph.specs[value]
+        )
+        self.layouts[result] = layout
+        return result
+
+    def _reorder(self, value: int, result: int, layout: Layout) -> None:
+        self.layouts[result] = layout
+        emission = reorder(self.operand(value), self.operand(result), self.threads)
+        scratch = tuple(
+            self.graph.new_value(Spec((size,), np.dtype(np.uint8))) for size in emission.scratch
+        )
+        # Not elementwise to the memory plan: elements change places.
+        added = Instruction(lookup("nnl::transpose"), (value,), (result, *scratch), {"axes": ()})
+        self.pieces.append(Piece(added, emission, scratch))
+
+    # Helpers -----------------------------------------------------------------------------------
+
+    def _request(self, operator: Operator, instruction: Instruction) -> LayoutRequest:
+        return LayoutRequest(
+            operator,
+            instruction.attributes,
+            tuple(None if v == ABSENT else self.operand(v) for v in instruction.inputs),
+            tuple(self.graph.specs[value] for value in instruction.outputs),
+        )
+
+    @staticmethod
+    def _like(
+        instruction: Instruction, inputs: Sequence[int], operator: Operator | None = None
+    ) -> Instruction:
+        return Instruction(
+            operator or instruction.operator,
+            tuple(inputs),
+            instruction.outputs,
+            instruction.attributes,
+            instruction.source,
+            instruction.epoch,
+            instruction.members,
+        )
+
+
+def constants_of(graph: Graph) -> Mapping[int, np.ndarray]:
+    """Return a graph's constants, contiguous."""
+    return {value: np.ascontiguousarray(array) for value, array in graph.constants.items()}
