@@ -8,7 +8,7 @@ from collections.abc import Iterable
 import numpy as np
 
 import nnl_core as nnl
-from benchmarks.cpu.arrays import TRAINING, Arrays
+from benchmarks.cpu.arrays import TRAINING, Array, Arrays
 from benchmarks.cpu.workloads import build
 
 
@@ -19,7 +19,7 @@ def largest_difference(case: str, backends: tuple[str, str], steps: int, dtype: 
     difference.
     """
     first, second = (_trained(case, backend, steps, dtype) for backend in backends)
-    return max(_difference(first[name], second[name]) for name in first)
+    return max(difference(first[name], second[name]) for name in first)
 
 
 def differences(
@@ -40,7 +40,8 @@ def _trained(case: str, backend: str, steps: int, dtype: str) -> Arrays:
         return workload.parameters()
 
 
-def _difference(a: np.ndarray, b: np.ndarray) -> float:
+def difference(a: Array, b: Array) -> float:
+    """Return ``|a - b| / max|b|``, infinite where anything is not finite."""
     if not (np.isfinite(a).all() and np.isfinite(b).all()):
         return float("inf")
     return float(np.abs(a - b).max() / max(np.abs(b).max(), np.finfo(b.dtype).tiny))

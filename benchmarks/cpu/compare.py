@@ -17,7 +17,7 @@ import nnl_core as nnl
 from benchmarks.cpu import workloads
 from benchmarks.cpu.arrays import CASES
 from benchmarks.cpu.workers import KINDS, Worker, threads
-from benchmarks.peers import PeerUnavailableError
+from benchmarks.peers import PeerUnavailableError, peer_python
 from benchmarks.report import Cell, Report
 from benchmarks.timing import Samples, interleave
 
@@ -48,6 +48,8 @@ class Started(NamedTuple):
 def run(rounds: int, arguments: Sequence[str] = ()) -> Report:
     """Compare losses and outputs, then time all in turn, workload by workload."""
     options = parse(arguments)
+    nnl.set_backend(options.backend)
+    backend = nnl.current_backend().name
     rows: list[tuple[Cell, ...]] = []
     notes = [
         f"{threads()} thread(s) for everyone; wall-clock times. A ratio is the library's time over "
@@ -57,12 +59,14 @@ def run(rounds: int, arguments: Sequence[str] = ()) -> Report:
         "its imports; planned are the intermediates of NNL's largest program.",
         f"Losses of {COMPARED_STEPS} steps, and inferred outputs, agree to {TOLERANCE:g}.",
     ]
+    peers, problems = available(options.peers)
+    notes += problems
     for case in options.cases:
-        measured, problems = measure(case, options.peers, rounds, options.backend)
+        measured, problems = measure(case, peers, rounds, backend)
         rows += measured
         notes += problems
-    versions = [f"{kind.peer.name} {kind.peer.version}" for kind in KINDS.values() if kind.peer]
-    notes.insert(0, f"{', '.join(dict.fromkeys(versions))}. NNL's backend: {options.backend}.")
+    versions = [f"{peer.name} {peer.version}" for name in peers if (peer := KINDS[name].peer)]
+    notes.insert(0, f"{', '.join(['NNL on ' + backend, *dict.fromkeys(versions)])}.")
     return Report("NNL on a CPU beside its peers", COLUMNS, rows, notes)
 
 
@@ -78,10 +82,8 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
             metavar="A,B",
             help=f"some of {', '.join(known)}",
         )
-    parser.add_argument("--backend", default=None, help="NNL's backend, by default its own choice")
+    parser.add_argument("--backend", help="NNL's backend, by default its own choice")
     options = parser.parse_args(arguments)
-    if options.backend is None:
-        options.backend = nnl.current_backend().name
     return options
 
 
@@ -91,6 +93,20 @@ def _chosen(known: Sequence[str], text: str) -> list[str]:
         if name not in known:
             raise argparse.ArgumentTypeError(f"unknown {name!r}; there are {', '.join(known)}")
     return names
+
+
+def available(names: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Return which peers can be had, installing them if need be, and why others cannot."""
+    found: list[str] = []
+    problems: list[str] = []
+    for name in names:
+        try:
+            if peer := KINDS[name].peer:
+                peer_python(peer)
+            found.append(name)
+        except PeerUnavailableError as error:
+            problems.append(f"{name}: {error}")
+    return found, problems
 
 
 def measure(
@@ -115,7 +131,7 @@ def measure(
                 started[name] = start(worker, case, values)
             except PeerUnavailableError as error:
                 if name == "NNL":
-                    raise
+                    raise PeerUnavailableError(f"{case}, NNL: {error}") from error
                 problems.append(f"{case}, {name}: {error}")
                 continue
             workers[name] = worker

@@ -5,6 +5,8 @@ It runs in the peers' environments too, some of which hold an older Python.
 
 from __future__ import annotations
 
+import ctypes
+import gc
 import json
 import os
 import sys
@@ -61,8 +63,11 @@ class Worker:
         return [self._stepped().result() for _ in range(steps)]
 
     def seconds(self, steps: int) -> float:
-        """Return the seconds of a step, the mean of several after one that does not count."""
-        step = self._stepped().step
+        """Return the seconds of a step: the mean of several, after one that does not count."""
+        assert self.served is not None
+        step = self.served.step
+        if steps > 1:  # a long step is not disturbed by what ran just before it
+            step()
         start = perf_counter()
         for _ in range(steps):
             step()
@@ -100,6 +105,10 @@ def _memory(field: str) -> int:
 
 
 def _forget_peak() -> None:
+    """Begin a new peak where nothing is held that was only needed to get here."""
+    gc.collect()
+    if hasattr(libc := ctypes.CDLL(None), "malloc_trim"):
+        libc.malloc_trim(0)
     try:
         CLEAR.write_text("5")
     except OSError:  # then the peak is that of the first step, too
