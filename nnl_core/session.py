@@ -14,7 +14,14 @@ from typing import TYPE_CHECKING, TypeVar, cast
 
 from nnl_core import __version__
 from nnl_core.builtin import PLUGINS, CorePlugin
-from nnl_core.errors import BackendError, ConfigurationError, HookError, NnlError, PluginError
+from nnl_core.errors import (
+    BackendError,
+    ConfigurationError,
+    HookError,
+    NnlError,
+    PluginError,
+    UnknownComponentError,
+)
 from nnl_core.hooks import (
     BackendRequest,
     BackendSpec,
@@ -77,6 +84,7 @@ class Session:
         environment = os.environ if environment is None else environment
         selection = select(project, environment, command_line, names)
         self._choices = (given, settings, command_line, environment, report, discover)
+        self._environment = environment
         self.project = project
         self.settings: Mapping[str, object] = {} if project is None else project.table
         built_in = [
@@ -295,21 +303,12 @@ class Session:
     # ---------------------------------------------------------------- backends
 
     def backend(self, name: str | None = None) -> Backend:
-        """Return a backend by name, or the default: of those that work here, what plugins select
-        or else the one of highest priority.
+        """Return a backend by name, or the default, see `default_backend`.
 
         Raises `BackendError` with the probe's reason where it does not work here.
         """
         if name is None:
-            ranked = sorted(self.manager.collect(BackendSpec), key=lambda spec: -spec.priority)
-            working = [spec.name for spec in ranked if self.backend_problem(spec) is None]
-            if not working:
-                raise BackendError("no backend works here; `nnl info` says why")
-            name = self.manager.select_backend(BackendRequest(working)) or working[0]
-            if name not in working:
-                raise HookError(
-                    f"nnl_select_backend answered {name!r}; what works here is {', '.join(working)}"
-                )
+            name, _ = self.default_backend()
         if name not in self._backends:
             record = self.manager.component(BackendSpec, name)
             problem = self.backend_problem(record)
@@ -318,6 +317,37 @@ class Session:
             factory = cast("Callable[[], Backend]", self.manager.resolve(record))
             self._backends[name] = factory()
         return self._backends[name]
+
+    def default_backend(self) -> tuple[str, str]:
+        """Return the default backend's name, and who says so.
+
+        That is the environment variable ``NNL_BACKEND``; without it, of those that work here, what
+        plugins select or else the one of highest priority. Raises `BackendError` where the variable
+        names none that works, or none does.
+        """
+        asked = self._environment.get("NNL_BACKEND", "").strip()
+        if asked:
+            try:
+                problem = self.backend_problem(self.manager.component(BackendSpec, asked))
+            except UnknownComponentError as error:
+                raise BackendError(f"NNL_BACKEND is {asked!r}: {error}") from None
+            if problem is not None:
+                raise BackendError(
+                    f"NNL_BACKEND is {asked!r}, which cannot be used here: {problem}"
+                )
+            return asked, "NNL_BACKEND"
+        ranked = sorted(self.manager.collect(BackendSpec), key=lambda spec: -spec.priority)
+        working = [spec.name for spec in ranked if self.backend_problem(spec) is None]
+        if not working:
+            raise BackendError("no backend works here; `nnl info` says why")
+        selected = self.manager.select_backend(BackendRequest(working))
+        if selected is None:
+            return working[0], "the preferred one of those that work"
+        if selected not in working:
+            raise HookError(
+                f"nnl_select_backend answered {selected!r}; what works here is {', '.join(working)}"
+            )
+        return selected, "selected by a plugin"
 
     def backend_problem(self, record: BackendSpec) -> str | None:
         """Return why a backend does not work here, or ``None``; its probe is asked once."""

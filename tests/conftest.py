@@ -13,6 +13,10 @@ from hypothesis import settings
 for variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
     os.environ.setdefault(variable, "1")
 
+# What the engine means is what NumPy computes. Better backends that are installed are held to it by
+# the tests that take the fixture `backend`, and by tests of their own. Subprocesses inherit this.
+os.environ.setdefault("NNL_BACKEND", "numpy")
+
 # No test is timed: how long an example takes says more of the machine than of the code.
 settings.register_profile("untimed", parent=settings(), deadline=None)
 settings.load_profile("untimed")

@@ -8,6 +8,7 @@ import platform
 import sys
 
 from nnl_core import __version__
+from nnl_core.errors import NnlError
 from nnl_core.hooks import BackendSpec
 from nnl_core.hooks.manager import installed_version
 from nnl_core.session import Session
@@ -49,14 +50,25 @@ def run(arguments: argparse.Namespace, session: Session) -> int:
     }
     project = None if session.project is None else str(session.project.path)
     active = [entry.name for entry in session.manager.entries if entry.state == "active"]
+    try:
+        default, reason = session.default_backend()
+    except NnlError as error:
+        default, reason = "none", str(error)
     if arguments.json:
-        found = {"versions": facts, "backends": rows, "project": project, "plugins": active}
+        found = {
+            "versions": facts,
+            "backends": rows,
+            "default_backend": default if default != "none" else None,
+            "project": project,
+            "plugins": active,
+        }
         print(json.dumps(found, indent=2))
         return 0
     for name, version in facts.items():
         print(f"{name:<12} {version or 'not installed'}")
     print(f"{'project':<12} {project or 'none here'}")
     print(f"{'plugins':<12} {', '.join(active)} (`nnl plugins` lists all)")
+    print(f"{'backend':<12} {default} ({reason})")
     print("backends, the preferred one first:")
     for row in rows:
         state = "works" if row["problem"] is None else f"cannot be used: {row['problem']}"

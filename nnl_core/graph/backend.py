@@ -56,8 +56,9 @@ _selected: list[Backend] = []
 def current_backend() -> Backend:
     """Return the backend in use: the innermost `backend_scope`, else the default.
 
-    The default is chosen once: of those whose probe gives no reason against them the one that a
-    plugin selects (`nnl_select_backend`), or else that of highest priority.
+    The default is chosen once: the one that the environment variable ``NNL_BACKEND`` names; else,
+    of those whose probe gives no reason against them, the one that a plugin selects
+    (`nnl_select_backend`), or that of highest priority.
     """
     if not _selected:
         set_backend(None)

@@ -38,3 +38,20 @@ def test_the_same_can_be_had_as_json(capsys):
     assert problems["numpy"] is None
     assert "no_such_probe" in problems["abacus"]
     assert found["plugins"] == ["core", "abacus"]
+    assert found["default_backend"] == "numpy"
+
+
+def asking(name):
+    return lambda command_line, report: Session(discover=False, environment={"NNL_BACKEND": name})
+
+
+def test_the_default_backend_is_named_with_who_chose_it(capsys):
+    assert main(["info"], asking("numpy")) == 0
+    assert "backend      numpy (NNL_BACKEND)" in capsys.readouterr().out
+
+
+def test_a_default_that_cannot_be_had_is_said_and_does_not_hide_the_rest(capsys):
+    assert main(["info"], asking("abbacus")) == 0
+    printed = capsys.readouterr().out
+    assert "NNL_BACKEND is 'abbacus': unknown backend 'abbacus'" in printed
+    assert "  numpy      works" in printed

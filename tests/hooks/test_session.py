@@ -406,13 +406,16 @@ def backends(monkeypatch):
     vars(module).update(Works=Works, works=works, wants_hardware=wants_hardware, breaks=breaks)
     monkeypatch.setitem(sys.modules, "some_backends", module)
 
-    def make(*records: tuple[str, str, int], **members: object) -> Session:
+    def make(
+        *records: tuple[str, str, int], asked: str | None = None, **members: object
+    ) -> Session:
         specs = [
             BackendSpec(name, "some_backends:Works", "", f"some_backends:{probe}", priority)
             for name, probe, priority in records
         ]
         members = {"name": "b", "nnl_backends": lambda self: specs, **members}
-        return Session([type("B", (Plugin,), members)], environment={}, discover=False)
+        environment = {} if asked is None else {"NNL_BACKEND": asked}
+        return Session([type("B", (Plugin,), members)], environment=environment, discover=False)
 
     return make
 
@@ -450,6 +453,31 @@ def test_a_selected_backend_must_be_one_that_works(backends, answer):
     session = backends(("good", "works", 1), ("broken", "breaks", 2), **select)
     message = f"nnl_select_backend answered {answer!r}; what works here is good, numpy"
     with pytest.raises(HookError, match=message):
+        session.backend()
+
+
+def test_the_environment_names_the_default_whatever_plugins_select(backends):
+    select = {"nnl_select_backend": lambda self, request: "fast"}
+    session = backends(("slow", "works", -1), ("fast", "works", 2), asked="slow", **select)
+    assert session.backend() is session.backend("slow")
+    assert session.default_backend() == ("slow", "NNL_BACKEND")
+
+
+def test_an_empty_variable_names_no_default(backends):
+    session = backends(("fast", "works", 2), asked=" ")
+    assert session.backend() is session.backend("fast")
+
+
+def test_a_default_of_the_environment_that_does_not_exist_is_an_error(backends):
+    session = backends(("fast", "works", 2), asked="fats")
+    with pytest.raises(BackendError, match=r"NNL_BACKEND is 'fats': unknown backend .*'fast'"):
+        session.backend()
+
+
+def test_a_default_of_the_environment_that_does_not_work_repeats_the_reason(backends):
+    session = backends(("fast", "wants_hardware", 2), asked="fast")
+    message = "NNL_BACKEND is 'fast', which cannot be used here: "
+    with pytest.raises(BackendError, match=message):
         session.backend()
 
 
