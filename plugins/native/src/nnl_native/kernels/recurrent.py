@@ -186,7 +186,10 @@ def emit_rnn_gradient(call: Call) -> Emission | None:
 def emit_lstm_gradient(call: Call) -> Emission | None:
     """Emit the gradients of products, first states and memories, from those that are given."""
     start = "memset(out2 + b * H, 0, H * sizeof(TYPE));"
-    given = {"G_HS": _optional(call, 4, "[row * H + j]"), "G_CS": _optional(call, 5, "[row * H + j]")}
+    given = {
+        "G_HS": _optional(call, 4, "[row * H + j]"),
+        "G_CS": _optional(call, 5, "[row * H + j]"),
+    }
     return _backward(call, 4, 3, _gates_given(_LSTM_GRADIENT, call, 6), given, start)
 
 

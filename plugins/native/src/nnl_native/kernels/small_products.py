@@ -86,11 +86,20 @@ static void nnl_pack_TYPE(int64_t begin, int64_t end, const TYPE *matrix, int64_
     const int64_t panels = 64 / NNL_VECTOR_BYTES;
     for (int64_t p = begin * panels; p < end * panels && p * 2 * LANES_TYPE < n; p++) {
         int64_t at = p * 2 * LANES_TYPE, width = MIN(2 * LANES_TYPE, n - at);
-        TYPE *panel = packed + at * k;
-        for (int64_t i = 0; i < k; i++) {
-            for (int64_t j = 0; j < width; j++)
-                panel[i * 2 * LANES_TYPE + j] = matrix[i * row + (at + j) * column];
-            for (int64_t j = width; j < 2 * LANES_TYPE; j++) panel[i * 2 * LANES_TYPE + j] = 0;
+        TYPE *restrict panel = packed + at * k;
+        const TYPE *restrict from = matrix + at * column;
+        if (width < 2 * LANES_TYPE) {
+            for (int64_t i = 0; i < k; i++)
+                for (int64_t j = 0; j < 2 * LANES_TYPE; j++)
+                    panel[i * 2 * LANES_TYPE + j] = j < width ? from[i * row + j * column] : 0;
+        } else if (column == 1) {
+            for (int64_t i = 0; i < k; i++)
+                memcpy(panel + i * 2 * LANES_TYPE, from + i * row, 2 * NNL_VECTOR_BYTES);
+        } else {
+            for (int64_t i = 0; i < k; i++)
+                #pragma GCC unroll 16
+                for (int64_t j = 0; j < 2 * LANES_TYPE; j++)
+                    panel[i * 2 * LANES_TYPE + j] = from[i * row + j * column];
         }
     }
 }
