@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
@@ -11,6 +12,7 @@ import nnl_native.kernels  # noqa: F401 - registers the emitters
 from nnl_core.graph.ir import ABSENT, Graph, Instruction
 from nnl_core.graph.operator import Operator, lookup
 from nnl_core.graph.spec import Spec
+from nnl_native.fuse import fuse
 from nnl_native.kernel import (
     Call,
     Emission,
@@ -26,6 +28,7 @@ from nnl_native.kernels.elementwise import (
     emit_group,
     group_layout,
 )
+from nnl_native.kernels.mapreduce import SUMS, emit_sums
 from nnl_native.kernels.reorder import reorder
 
 
@@ -53,6 +56,7 @@ class Lowering:
     """
 
     def __init__(self, source: Graph, threads: int) -> None:
+        source = fuse(source)
         self.source, self.threads = source, threads
         self.graph = source.rewrite(())
         self.graph.specs = list(source.specs)
@@ -87,7 +91,12 @@ class Lowering:
 
     def _add(self, instruction: Instruction) -> None:
         operator = instruction.operator
-        if operator is None or operator.is_elementwise or operator.name in IN_PLACE_OF_EXPRESSIONS:
+        if (
+            operator is None
+            or operator.is_elementwise
+            or operator.name in IN_PLACE_OF_EXPRESSIONS
+            or operator.name in SUMS
+        ):
             done = self._add_group(instruction)
         elif operator.name == "nnl::pack":
             done = self._add_pack(instruction)
@@ -106,18 +115,20 @@ class Lowering:
         if any(self.layouts[value].opaque is not None for value in inputs):
             return False
         specs = self.graph.specs
-        shape = specs[instruction.outputs[0]].shape
+        has_sums = any(m.operator is not None and m.operator.name in SUMS for m in members)
+        shape = specs[(members[0].inputs if has_sums else members[0].outputs)[0]].shape
+        if has_sums:
+            shape = max((specs[v].shape for m in members for v in m.inputs if v != ABSENT), key=_size)
         layout = group_layout(shape, [self.operand(value) for value in inputs])
-        self.layouts.update((value, layout) for value in instruction.outputs)
         for member in members:
             for value in member.outputs:
-                self.layouts.setdefault(value, plain(specs[value].shape))
-        emission = emit_group(members, inputs, instruction.outputs, self.operand)
+                is_whole = specs[value].shape == shape and value in instruction.outputs
+                self.layouts[value] = layout if is_whole else plain(specs[value].shape)
+        emit = emit_sums if has_sums else emit_group
+        emission = emit(members, inputs, instruction.outputs, self.operand)
         if emission is None:
             return False
-        operator = None if instruction.members else instruction.operator
-        added = self._like(instruction, inputs, operator)
-        self.pieces.append(Piece(added, emission))
+        self._append(instruction, inputs, instruction.outputs, emission)
         return True
 
     def _add_pack(self, instruction: Instruction) -> bool:
@@ -126,7 +137,7 @@ class Lowering:
         self.layouts[instruction.outputs[0]] = plain(
             self.graph.specs[instruction.outputs[0]].shape
         )
-        self.pieces.append(Piece(self._like(instruction, inputs), Emission(())))
+        self._append(instruction, inputs, instruction.outputs, Emission(()))
         return True
 
     def _add_view(self, instruction: Instruction) -> bool:
@@ -150,7 +161,7 @@ class Lowering:
             return False
         self.layouts[result] = Layout(seen.strides)
         self.views[result] = (source, seen.offset * self.graph.specs[source].dtype.itemsize)
-        self.pieces.append(Piece(self._like(instruction, instruction.inputs), Emission(())))
+        self._append(instruction, instruction.inputs, instruction.outputs, Emission(()))
         return True
 
     def _add_call(self, operator: Operator, instruction: Instruction) -> bool:
@@ -186,18 +197,7 @@ class Lowering:
         for value, layout in zip(instruction.outputs, answer.outputs, strict=True):
             outputs.append(self._opaque_value(value, layout) if layout.opaque else value)
             self.layouts[outputs[-1]] = layout
-        scratch = tuple(
-            self.graph.new_value(Spec((size,), np.dtype(np.uint8))) for size in emission.scratch
-        )
-        added = Instruction(
-            operator,
-            inputs,
-            (*outputs, *scratch),
-            instruction.attributes,
-            instruction.source,
-            instruction.epoch,
-        )
-        self.pieces.append(Piece(added, emission, scratch))
+        self._append(instruction, inputs, outputs, emission)
         for value, layout in zip(instruction.outputs, answer.outputs, strict=True):
             if layout.opaque is not None:  # the steps that read it know plain elements
                 opaque = outputs[instruction.outputs.index(value)]
@@ -207,7 +207,7 @@ class Lowering:
     def _add_numpy(self, instruction: Instruction) -> None:
         for value in instruction.outputs:
             self.layouts[value] = plain(self.graph.specs[value].shape)
-        self.pieces.append(Piece(self._like(instruction, instruction.inputs), None))
+        self._append(instruction, instruction.inputs, instruction.outputs, None)
 
     # Layouts -----------------------------------------------------------------------------------
 
@@ -264,14 +264,36 @@ class Lowering:
     def _reorder(self, value: int, result: int, layout: Layout) -> None:
         self.layouts[result] = layout
         emission = reorder(self.operand(value), self.operand(result), self.threads)
-        scratch = tuple(
-            self.graph.new_value(Spec((size,), np.dtype(np.uint8))) for size in emission.scratch
-        )
         # Not elementwise to the memory plan: elements change places.
-        added = Instruction(lookup("nnl::transpose"), (value,), (result, *scratch), {"axes": ()})
-        self.pieces.append(Piece(added, emission, scratch))
+        copy = Instruction(lookup("nnl::transpose"), (value,), (result,), {"axes": ()})
+        self._append(copy, (value,), (result,), emission)
 
     # Helpers -----------------------------------------------------------------------------------
+
+    def _append(
+        self,
+        instruction: Instruction,
+        inputs: Sequence[int],
+        outputs: Sequence[int],
+        emission: Emission | None,
+    ) -> None:
+        """Add an instruction on other values, its scratch memory as further outputs."""
+        sizes = () if emission is None else emission.scratch
+        scratch = tuple(
+            self.graph.new_value(Spec((size,), np.dtype(np.uint8))) for size in sizes
+        )
+        for value in scratch:
+            self.layouts[value] = plain(self.graph.specs[value].shape)
+        added = Instruction(
+            instruction.operator,
+            tuple(inputs),
+            (*outputs, *scratch),
+            instruction.attributes,
+            instruction.source,
+            instruction.epoch,
+            instruction.members,
+        )
+        self.pieces.append(Piece(added, emission, scratch))
 
     def _request(self, operator: Operator, instruction: Instruction) -> LayoutRequest:
         return LayoutRequest(
@@ -281,19 +303,9 @@ class Lowering:
             tuple(self.graph.specs[value] for value in instruction.outputs),
         )
 
-    @staticmethod
-    def _like(
-        instruction: Instruction, inputs: Sequence[int], operator: Operator | None = None
-    ) -> Instruction:
-        return Instruction(
-            operator or instruction.operator,
-            tuple(inputs),
-            instruction.outputs,
-            instruction.attributes,
-            instruction.source,
-            instruction.epoch,
-            instruction.members,
-        )
+
+def _size(shape: Sequence[int]) -> int:
+    return math.prod(shape)
 
 
 def constants_of(graph: Graph) -> Mapping[int, np.ndarray]:

@@ -355,7 +355,7 @@ class NativeProgram:
         places, length = flat_layout(specs[value].size for value in instruction.inputs)
         steps: list[Step] = []
         for k, (value, (start, stop)) in enumerate(zip(instruction.inputs, places, strict=True)):
-            if value not in self.plan.packed:
+            if self.plan.packed.get(value) != (instruction.outputs[0], start, stop):
                 count = (stop - start) * itemsize
                 body = f"memcpy((char *)out0 + d[0], in{k}, d[1]);"
                 names = (f"in{k}", "out0")

@@ -1,0 +1,192 @@
+"""Put elementwise operators and sums that go over the same elements into one loop.
+
+The core fuses elementwise operators of one shape. Here repetitions (`broadcast_to`), casts, and sums
+of what a group computes join them: a gradient of a batch normalisation reads its activations once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from nnl_core.graph.ir import ABSENT, Graph, Instruction
+from nnl_core.graph.spec import Spec
+from nnl_native.kernel import C_TYPES, Operand, plain
+from nnl_native.kernels.elementwise import IN_PLACE_OF_EXPRESSIONS, expressions
+from nnl_native.kernels.mapreduce import SUMS, kept_axes
+
+LONGEST = 48  # members of a group: registers are few
+
+
+class _Slot:
+    """Instructions that run as one, in order."""
+
+    def __init__(self, members: list[Instruction], shape: tuple[int, ...] | None) -> None:
+        self.members = members
+        self.shape = shape  # of the elements that it goes through; None: joins nothing
+        self.kept: frozenset[int] | None = None  # axes that its sums leave
+        self.results: set[int] = set()  # of its sums: nothing in the group may read them
+
+
+def fuse(graph: Graph) -> Graph:
+    """Return the graph with groups as large as can be written as one loop."""
+    if graph.observed:
+        return graph
+    single = [
+        member
+        for instruction in graph.instructions
+        for member in (instruction.members or (instruction,))
+    ]
+    fuser = _Fuser(graph, single)
+    fuser.join_producers()
+    fuser.join_only_readers()
+    fuser.join_sums()
+    return graph.rewrite(fuser.instructions())
+
+
+class _Fuser:
+    def __init__(self, graph: Graph, instructions: Sequence[Instruction]) -> None:
+        self.graph, self.single = graph, instructions
+        self.slots: list[_Slot] = []
+        self.slot_of: dict[int, int] = {}
+        self.readers: dict[int, set[int]] = {}
+        self.asked = set(graph.outputs)
+
+    def operand(self, value: int) -> Operand:
+        spec = self.graph.specs[value]
+        return Operand(spec, plain(spec.shape))
+
+    def join_producers(self) -> None:
+        """Put each instruction where the latest of what it reads is computed, if it may join."""
+        for instruction in self.single:
+            fresh = self._slot(instruction)
+            position = max(
+                (self.slot_of.get(value, -1) for value in instruction.inputs if value != ABSENT),
+                default=-1,
+            )
+            if position >= 0 and self._may_join(self.slots[position], fresh):
+                self._append(self.slots[position], fresh)
+            else:
+                position = len(self.slots)
+                self.slots.append(fresh)
+            for value in instruction.outputs:
+                self.slot_of[value] = position
+        for position, slot in enumerate(self.slots):
+            for member in slot.members:
+                for value in member.inputs:
+                    self.readers.setdefault(value, set()).add(position)
+
+    def join_only_readers(self) -> None:
+        """Move a group into the only one that reads what it makes, which is later."""
+        for position, slot in enumerate(self.slots):
+            made = {value for member in slot.members for value in member.outputs}
+            outside = {at for value in made for at in self.readers.get(value, ())} - {position}
+            if len(outside) == 1 and self.asked.isdisjoint(made) and not slot.results:
+                (reader,) = outside
+                if reader > position and self._may_join(slot, self.slots[reader]):
+                    self._move(position, reader)
+
+    def join_sums(self) -> None:
+        """Move a lone sum into a later group that reads the same value, if nobody needs it before.
+
+        The value is then read once for both.
+        """
+        for position, slot in enumerate(self.slots):
+            if not slot.members or not slot.results or len(slot.members) != 1:
+                continue
+            source = slot.members[0].inputs[0]
+            needed = min(
+                (at for value in slot.results for at in self.readers.get(value, ())),
+                default=len(self.slots),
+            )
+            for reader in sorted(self.readers.get(source, ())):
+                other = self.slots[reader]
+                if position < reader < needed and self._may_join(slot, other):
+                    self._move(position, reader)
+                    break
+
+    def _move(self, position: int, target: int) -> None:
+        slot, other = self.slots[position], self.slots[target]
+        members = slot.members
+        other.members = [*members, *other.members]
+        other.results |= slot.results
+        other.kept = other.kept if slot.kept is None else slot.kept
+        self.slots[position] = _Slot([], None)
+        for member in members:
+            for value in member.inputs:
+                self.readers[value] = self.readers[value] - {position} | {target}
+
+    def _slot(self, instruction: Instruction) -> _Slot:
+        operator = instruction.operator
+        specs = self.graph.specs
+        if operator is None or len(instruction.outputs) != 1 or instruction.members:
+            return _Slot([instruction], None)
+        result = specs[instruction.outputs[0]]
+        if operator.name in SUMS:
+            source = specs[instruction.inputs[0]]
+            slot = _Slot([instruction], source.shape if _summable(source, result) else None)
+            slot.kept = kept_axes(instruction, source.shape, result.shape)
+            slot.results = set(instruction.outputs)
+            return slot
+        if operator.is_elementwise or operator.name in IN_PLACE_OF_EXPRESSIONS:
+            if result.size and expressions((instruction,), self.operand) is not None:
+                return _Slot([instruction], result.shape)
+        return _Slot([instruction], None)
+
+    def _may_join(self, first: _Slot, second: _Slot) -> bool:
+        """Whether the second, none of whose members the first needs, may follow in one loop."""
+        one, other = first.members, second.members
+        if not one or not other or first.shape is None or first.shape != second.shape:
+            return False
+        if one[0].epoch != other[0].epoch or len(one) + len(other) > LONGEST:
+            return False
+        if None not in (first.kept, second.kept) and first.kept != second.kept:
+            return False
+        if first.kept is not None or second.kept is not None:
+            dtypes = {
+                self.graph.specs[value].dtype for value in (*first.results, *second.results)
+            }
+            if len(dtypes) != 1:
+                return False
+        read = {value for member in other for value in member.inputs}
+        return first.results.isdisjoint(read)
+
+    @staticmethod
+    def _append(slot: _Slot, fresh: _Slot) -> None:
+        slot.members += fresh.members
+        slot.results |= fresh.results
+        slot.kept = slot.kept if fresh.kept is None else fresh.kept
+
+    def instructions(self) -> list[Instruction]:
+        """Return an instruction for each group."""
+        return [
+            slot.members[0] if len(slot.members) == 1 else self._group(slot.members, position)
+            for position, slot in enumerate(self.slots)
+            if slot.members
+        ]
+
+    def _group(self, members: Sequence[Instruction], position: int) -> Instruction:
+        made = {value for member in members for value in member.outputs}
+        inputs = dict.fromkeys(
+            value
+            for member in members
+            for value in member.inputs
+            if value != ABSENT and value not in made
+        )
+        outputs = tuple(
+            value
+            for member in members
+            for value in member.outputs
+            if value in self.asked or self.readers.get(value, set()) - {position}
+        )
+        return Instruction(
+            None, tuple(inputs), outputs, {}, members[0].source, members[0].epoch, tuple(members)
+        )
+
+
+def _summable(source: Spec, result: Spec) -> bool:
+    return (
+        source.size > 0
+        and source.dtype == result.dtype
+        and source.dtype.name in ("float32", "float64")
+        and source.dtype.name in C_TYPES
+    )
