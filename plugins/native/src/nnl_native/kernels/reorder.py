@@ -1,4 +1,4 @@
-"""Copies from one layout to another: transposes in blocks, and oneDNN's own where it knows alone."""
+"""Copies from one layout to another: transposes in blocks, or oneDNN where it knows alone."""
 
 from __future__ import annotations
 
@@ -90,13 +90,13 @@ def _outer(axes: list[_Axis], first: int) -> _Outer:
 
 
 def _rows(axes: list[_Axis]) -> CStep:
-    """Copy along the axis that is innermost in both; a unit is a row, or a piece of the only one."""
+    """Copy along what is innermost in both; a unit is a row, or a piece of the only one."""
     *outer, row = axes
     if not outer:
         pieces = min(64, max(1, row.length // 4096))
         length = -(-row.length // pieces)
         outer = [_Axis(pieces, length * row.source, length * row.target)]
-        limit = f"MIN(d[0], d[3] - i0 * d[0])"
+        limit = "MIN(d[0], d[3] - i0 * d[0])"
     else:
         length, limit = row.length, "d[0]"
     loops = _outer(outer, 4)
@@ -177,7 +177,8 @@ def _transpose(axes: list[_Axis], from_axis: int, itemsize: int) -> CStep:
         support = _tile(block)
         whole = f"""
     if (count == {block})
-        for (; q + {block} <= d[3]; q += {block}) nnl_tile_{block}(from + q * far, far, to + q, d[2]);"""
+        for (; q + {block} <= d[3]; q += {block})
+            nnl_tile_{block}(from + q * far, far, to + q, d[2]);"""
     body = f"""
 const int64_t blocks = (d[0] + {block - 1}) / {block};
 for (int64_t unit = begin; unit < end; unit++) {{
