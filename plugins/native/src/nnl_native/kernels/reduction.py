@@ -32,6 +32,7 @@ from nnl_native.kernels.nest import (
 
 WIDTH = 256  # lanes that are accumulated side by side
 TURNS = 64  # rows in fours whose sum is kept in the elements' own type; sums of those are wider
+SHORT = 32  # length below which a row is not worth an accumulator of its own
 LEAST = 1 << 14  # elements that are worth a piece of their own
 MOST = 16  # pieces
 
@@ -47,8 +48,9 @@ class Fold(NamedTuple):
 SUM = Fold("$a + $b", "0")
 MEAN = Fold("$a + $b", "0", "$t / (double)$n")
 PRODUCT = Fold("$a * $b", "1")
-MAXIMUM = Fold("NNL_MAX($a, $b)", "-INFINITY")
-MINIMUM = Fold("NNL_MIN($a, $b)", "INFINITY")
+# NaN stays, whichever of the two it is. Written this way, gcc makes vectors of it.
+MAXIMUM = Fold("({ const T more = $a > $b ? $a : $b; $a == $a ? more : $a; })", "-INFINITY")
+MINIMUM = Fold("({ const T less = $a < $b ? $a : $b; $a == $a ? less : $a; })", "INFINITY")
 
 
 class Source(NamedTuple):
@@ -107,8 +109,9 @@ class _Reduction:
         none = (0,) * (self.out + 1)
         kept = [loop for loop in loops if not loop.is_reduced]
         over = [loop for loop in loops if loop.is_reduced] or [Loop(1, none, True)]
-        is_last_kept = bool(kept) and not loops[-1].is_reduced
-        self.lane = kept.pop() if is_last_kept else Loop(1, none, False)
+        # Rows that are too short for a vector are folded side by side, too.
+        by_lanes = bool(kept) and (not loops[-1].is_reduced or over[-1].length < SHORT)
+        self.lane = kept.pop() if by_lanes else Loop(1, none, False)
         self.kept, self.outer, self.row = kept, over[:-1], over[-1]
         self.number = count(over)
         self.widen()
@@ -124,7 +127,7 @@ class _Reduction:
         lanes, rows = self.lane.length, self.row.length
         pairs = list(zip(self.row.strides, self.lane.strides, strict=True))[: self.out]
         if lanes == 1:
-            self.times = 1 if rows < 32 else min(WIDTH, rows // 64 * 16 or 8)
+            self.times = 1 if rows < SHORT else min(WIDTH, rows // 64 * 16 or 8)
             self.copied: set[int] = set()
             return
         follow = [row == lanes * lane for row, lane in pairs]
@@ -235,7 +238,7 @@ class _Reduction:
     def panel(self, rows: str, times: str) -> list[str]:
         """Return the loops over the rows of a panel, four at a time."""
         four = "\n".join(self.element(f"t{k}", f"(r + {k})") for k in range(4))
-        pairs = self.both(self.both("t0", "t1"), self.both("t2", "t3"))
+        pairs = f"const T s0 = {self.both('t0', 't1')}, s1 = {self.both('t2', 't3')};"
         one = self.element("t", "r")
         simd = "#pragma omp simd\n"
         add = self.both("total[j]", "part[j]")
@@ -245,7 +248,8 @@ class _Reduction:
             "for (; r + 4 <= full; r += 4) {",
             f"{simd}for (int64_t j = 0; j < width; j++) {{",
             four,
-            f"const T t = {pairs};\npart[j] = {self.both('part[j]', 't')};",
+            f"{pairs}\nconst T t = {self.both('s0', 's1')}, old = part[j];",
+            f"part[j] = {self.both('old', 't')};",
             "}",
             f"if (++turns == {TURNS}) {{ turns = 0;",
             f"{simd}for (int64_t j = 0; j < width; j++) {{ total[j] = {add}; "
