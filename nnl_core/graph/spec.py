@@ -100,6 +100,8 @@ def promote_scalar(dtype: np.dtype, value: float | int | bool) -> np.dtype:
 
 def elementwise_spec(*specs: Spec, dtype: npt.DTypeLike | None = None) -> Spec:
     """Infer the result of an elementwise operation: broadcast shape, promoted (or given) dtype."""
+    if dtype is None and all(spec == specs[0] for spec in specs):
+        return specs[0]
     shape = broadcast_shapes(*(spec.shape for spec in specs))
     if dtype is not None:
         return Spec(shape, as_dtype(dtype))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import numpy as np
 
@@ -13,6 +12,9 @@ from nnl_core.graph.operator import Array, Operator
 from nnl_core.graph.spec import Spec
 from nnl_core.session import current_session
 from nnl_native.program import NativeProgram
+
+SMALL = 1 << 14  # elements below which a single operator runs on NumPy
+PROGRAMS = 4096  # single operators whose programs are kept
 
 
 class NativeBackend:
@@ -44,7 +46,15 @@ class NativeBackend:
         attributes: Mapping[str, object],
         outputs: Sequence[Spec],
     ) -> tuple[Array, ...]:
-        """Run one operator now, as a program of one instruction."""
+        """Run one operator now: as a program of one instruction, or by NumPy where it is small.
+
+        Calling NumPy takes less time than a program's bookkeeping, and a dynamic graph's many
+        shapes are not worth compiling for. The rule is one of shapes: results are repeatable.
+        """
+        if max((spec.size for spec in outputs), default=0) < SMALL and all(
+            array is None or array.size < SMALL for array in inputs
+        ):
+            return self._numpy.run(operator, inputs, attributes, outputs)
         key = (
             operator,
             tuple(None if a is None else (a.shape, a.dtype) for a in inputs),
@@ -54,7 +64,7 @@ class NativeBackend:
             program = self._calls[key]
         except KeyError:
             program = self._calls[key] = self._single(operator, inputs, attributes, outputs)
-            while len(self._calls) > 4096:
+            while len(self._calls) > PROGRAMS:
                 self._calls.popitem(last=False)
         if program is None:
             return self._numpy.run(operator, inputs, attributes, outputs)
@@ -83,6 +93,3 @@ class NativeBackend:
     def compile(self, graph: Graph) -> NativeProgram:
         """Choose kernels and layouts, plan memory and compile what is new."""
         return NativeProgram(graph)
-
-
-__all__ = ["Any", "NativeBackend"]
