@@ -108,7 +108,7 @@ static void nnl_pack_TYPE(int64_t begin, int64_t end, const TYPE *matrix, int64_
 
 
 def small_product_source(c_type: str) -> str:
-    """Return the C functions ``nnl_small_product_TYPE`` and ``nnl_pack_TYPE`` for an element type."""
+    """Return the functions ``nnl_small_product_TYPE`` and ``nnl_pack_TYPE`` for a type of C."""
     return _SOURCE.replace("TYPE", c_type)
 
 
