@@ -6,7 +6,8 @@ from math import prod
 from typing import NamedTuple
 
 from nnl_native import onednn
-from nnl_native.kernel import CStep, Emission, Operand, PrimitiveStep
+from nnl_native.kernel import CStep, Emission, Operand
+from nnl_native.kernels.primitives import descriptor, run
 
 LINE = 64  # bytes of a cache line, and of a vector
 BLOCK = 16  # elements, where no vectors are exchanged
@@ -238,23 +239,8 @@ for (int64_t unit = begin; unit < end; unit++) {{
     )
 
 
-def descriptor(operand: Operand, like: onednn.Descriptor | None = None) -> onednn.Descriptor:
-    """Describe a value to oneDNN; a weight of groups as ``like``, which has their axis first."""
-    if operand.layout.opaque is not None:
-        return operand.layout.opaque
-    shape, strides = operand.shape, operand.strides
-    if like is not None and len(like.shape) == len(shape) + 1:
-        shape, strides = like.shape, (strides[0] * like.shape[1], *strides)
-    return onednn.Descriptor.strided(shape, strides, operand.dtype.name)
-
-
 def _opaque(source: Operand, target: Operand, threads: int) -> Emission:
     known = source.layout.opaque or target.layout.opaque
     given, wanted = descriptor(source, known), descriptor(target, known)
     primitive = onednn.reorder(given, wanted, threads)
-    arguments = (
-        (onednn.SOURCE, "in0", primitive.descriptors[onednn.SOURCE]),
-        (onednn.DESTINATION, "out0", primitive.descriptors[onednn.DESTINATION]),
-        (onednn.SCRATCHPAD, "tmp0", primitive.scratchpad),
-    )
-    return Emission((PrimitiveStep(primitive, arguments),), (primitive.scratchpad.nbytes,))
+    return run(primitive, {onednn.SOURCE: "in0", onednn.DESTINATION: "out0"})

@@ -1,0 +1,181 @@
+"""Convolution and its two adjoints by oneDNN, activations channels last.
+
+Channels last is what oneDNN computes fastest in, but for its own blocked layouts, which are as
+fast within a few percent and which nothing else reads. Weights are brought to the layout that the
+primitive asks for; they are small beside activations.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Mapping, Sequence
+from math import prod
+from typing import Any, NamedTuple
+
+from nnl_core.operators.windows import span
+from nnl_native import onednn
+from nnl_native.kernel import (
+    Call,
+    Emission,
+    Layout,
+    LayoutRequest,
+    Layouts,
+    all_plain,
+    channels_last,
+    emitter,
+    plain,
+)
+from nnl_native.kernels.primitives import run
+from nnl_native.runtime import threads_in_use
+
+Shape = tuple[int, ...]
+SMALL = 1 << 20  # multiply-adds up to which a plain loop is as good as NumPy's copies of windows
+
+
+class Plan(NamedTuple):
+    """A primitive, the layout of activations, and that of the weight."""
+
+    primitive: onednn.Primitive
+    activations: Callable[[Sequence[int]], Layout]
+    weight: Layout
+
+
+class Question(NamedTuple):
+    """What a plan depends on: which of three computations, and the convolution's shapes."""
+
+    kind: str
+    x: Shape
+    weight: Shape
+    y: Shape
+    bias: bool
+    stride: Shape
+    before: Shape
+    dilation: Shape
+    group: int
+
+
+@functools.lru_cache(maxsize=4096)
+def plan(question: Question, threads: int) -> Plan | None:
+    """Return how oneDNN computes it; ``None`` where it would take a slow way or none."""
+    if not 3 <= len(question.x) <= 5 or min(question.before) < 0:
+        return None
+    if 0 in (prod(question.x), prod(question.y), prod(question.weight)):
+        return None
+    work = prod(question.y) * prod(question.weight[1:])
+    for activations in (channels_last, plain):
+        try:
+            primitive = _primitive(question, activations, threads)
+        except onednn.PrimitiveError:
+            continue
+        if work <= SMALL or not primitive.implementation.startswith("ref"):
+            number = onednn.WEIGHT_GRADIENT if question.kind == "weight" else onednn.WEIGHT
+            weight = primitive.descriptors[number]
+            return Plan(primitive, activations, Layout((), opaque=weight))
+    return None
+
+
+def _primitive(
+    question: Question, activations: Callable[[Sequence[int]], Layout], threads: int
+) -> onednn.Primitive:
+    kind, x_shape, weight_shape, y_shape, has_bias, stride, before, dilation, group = question
+    after = tuple(  # no more than windows reach: that may be less than nothing
+        (places - 1) * step + covered - length - pad
+        for places, step, covered, length, pad in zip(
+            y_shape[2:], stride, span(weight_shape[2:], dilation), x_shape[2:], before, strict=True
+        )
+    )
+    geometry = onednn.Geometry(stride, dilation, before, after)
+    x, y = (
+        onednn.Descriptor.strided(shape, activations(shape).strides) for shape in (x_shape, y_shape)
+    )
+    if group != 1:
+        weight_shape = (group, weight_shape[0] // group, *weight_shape[1:])
+    weight = onednn.Descriptor.any(weight_shape)
+    bias = onednn.Descriptor.strided(y_shape[1:2], (1,)) if has_bias else None
+    if kind == "forward":
+        return onednn.convolution(x, weight, bias, y, geometry, threads)
+    if kind == "data":
+        return onednn.convolution_data(x, weight, y, geometry, threads)
+    return onednn.convolution_weight(x, weight, None, y, geometry, threads)
+
+
+def _question(
+    kind: str, attributes: Mapping[str, Any], x: Shape, weight: Shape, y: Shape, bias: bool = False
+) -> Question:
+    before = tuple(first for first, _ in attributes["pad"])
+    stride, dilation = tuple(attributes["stride"]), tuple(attributes["dilation"])
+    return Question(kind, x, weight, y, bias, stride, before, dilation, attributes["group"])
+
+
+def _asked(request: LayoutRequest | Call) -> Question | None:
+    """Return the question of a call; ``None`` where oneDNN does not have the dtype."""
+    if any(one is not None and one.dtype.name != "float32" for one in request.inputs):
+        return None
+    if onednn.problem() is not None:
+        return None
+    shapes = [() if one is None else one.shape for one in request.inputs]
+    result = request.outputs[0].shape
+    match request.operator.name:
+        case "nnl::convolution":
+            bias = len(shapes) > 2 and request.inputs[2] is not None
+            return _question("forward", request.attributes, shapes[0], shapes[1], result, bias)
+        case "nnl::convolution_data_gradient":
+            return _question("data", request.attributes, result, shapes[1], shapes[0])
+        case _:
+            return _question("weight", request.attributes, shapes[0], result, shapes[1])
+
+
+def convolution_layouts(request: LayoutRequest) -> Layouts:
+    """Ask for channels last and for the weight as the primitive wants it."""
+    question = _asked(request)
+    found = None if question is None else plan(question, threads_in_use())
+    if question is None or found is None:
+        return all_plain(request)
+    x, y = found.activations(question.x), found.activations(question.y)
+    match question.kind:
+        case "forward":
+            biases = [None if one is None else plain(one.shape) for one in request.inputs[2:]]
+            return Layouts((x, found.weight, *biases), (y,))
+        case "data":
+            return Layouts((y, found.weight), (x,))
+        case _:
+            return Layouts((x, y), (found.weight,))
+
+
+@emitter(
+    "nnl::convolution",
+    "nnl::convolution_data_gradient",
+    "nnl::convolution_weight_gradient",
+    layouts=convolution_layouts,
+)
+def convolution(call: Call) -> Emission | None:
+    """Run the primitive."""
+    question = _asked(call)
+    found = None if question is None else plan(question, call.threads)
+    if question is None or found is None:
+        return None
+    match question.kind:
+        case "forward":
+            bias = {onednn.BIAS: "in2"} if question.bias else {}
+            return run(
+                found.primitive,
+                {onednn.SOURCE: "in0", onednn.WEIGHT: "in1", onednn.DESTINATION: "out0"} | bias,
+            )
+        case "data":
+            return run(
+                found.primitive,
+                {
+                    onednn.DESTINATION_GRADIENT: "in0",
+                    onednn.WEIGHT: "in1",
+                    onednn.SOURCE_GRADIENT: "out0",
+                },
+            )
+        case _:
+            return run(
+                found.primitive,
+                {
+                    onednn.SOURCE: "in0",
+                    onednn.DESTINATION_GRADIENT: "in1",
+                    onednn.WEIGHT_GRADIENT: "out0",
+                },
+            )
