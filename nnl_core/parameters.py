@@ -39,6 +39,11 @@ class Parameter(Variable):
         super().__init__(shape, need_grad, dtype)
         self.name = name
 
+    @property
+    def is_steady(self) -> bool:
+        """Whether the elements are written rarely: between runs, by whoever trains or loads."""
+        return True
+
     def __repr__(self) -> str:
         fixed = "" if self.need_grad else " fixed"
         return f"<Parameter {self.name!r} {self.shape} {self.dtype}{fixed}>"

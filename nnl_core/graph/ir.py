@@ -74,6 +74,9 @@ class Graph:
         values given at each run
     aliases
         for each leaf, a number that leaves sharing memory have in common
+    steady
+        positions in ``leaves`` of those that seldom change from run to run, as parameters do, and
+        that a run does not itself write
     constants
         values known now
     outputs
@@ -89,6 +92,7 @@ class Graph:
         self.specs: list[Spec] = []
         self.leaves: list[int] = []
         self.aliases: list[int] = []
+        self.steady: list[int] = []
         self.constants: dict[int, Array] = {}
         self.instructions: list[Instruction] = []
         self.outputs: list[int] = []
@@ -119,7 +123,7 @@ class Graph:
         """Return a graph with other instructions, ``outputs`` following ``replaced``."""
         graph = Graph()
         graph.specs = self.specs
-        graph.leaves, graph.aliases = self.leaves, self.aliases
+        graph.leaves, graph.aliases, graph.steady = self.leaves, self.aliases, self.steady
         graph.constants = self.constants
         graph.instructions = list(instructions)
         graph.outputs = (
@@ -135,6 +139,7 @@ class Graph:
             tuple(self.specs),
             tuple(self.leaves),
             tuple(self.aliases),
+            tuple(self.steady),
             tuple(self.outputs),
             tuple(sorted(self.updates.items())),
             tuple((v, a.tobytes()) for v, a in self.constants.items()),

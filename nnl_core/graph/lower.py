@@ -126,6 +126,7 @@ def lower(
     order = _schedule(wanted, given, is_backward, effects, timeline)
     values: dict[Key, int] = {}
     bases: dict[int, int] = {}
+    steady: set[int] = set()
 
     def leaf(storage: NdArray) -> int:
         key = (id(storage), 0, -1)
@@ -143,7 +144,10 @@ def lower(
                 if key not in values:
                     values[key] = graph.add_constant(variable._data.read())
                 return values[key]
-            return leaf(variable._data)
+            number = leaf(variable._data)
+            if variable.is_steady:
+                steady.add(number)
+            return number
         if given(node, variable._index) and not (epoch and node.recompute):
             return leaf(variable._data)
         return values[id(node), variable._index, epoch if node.recompute else 0]
@@ -189,6 +193,12 @@ def lower(
         alias = bases.get(storage.base_identity())
         if alias is not None:
             graph.updates.setdefault(position, first_leaf[alias])
+    written = {graph.aliases[position] for position in graph.updates.values()}
+    graph.steady = [
+        position
+        for position, number in enumerate(graph.leaves)
+        if number in steady and graph.aliases[position] not in written
+    ]
     return lowered
 
 

@@ -7,7 +7,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from statistics import median
 from time import perf_counter
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, runtime_checkable
 
 from nnl_core.graph.backend import Backend, Buffer
 from nnl_core.graph.ir import ABSENT, Graph, Instruction
@@ -50,6 +50,28 @@ class Program(Protocol):
         ``observer`` is called before each instruction (with ``None`` for its results) and
         after it.
         """
+
+
+class Prepared(Protocol):
+    """A program that has computed what follows from its steady leaves alone."""
+
+    def run(self, leaves: Sequence[Buffer], outputs: Sequence[Buffer]) -> None:
+        """Compute the rest: as `Program.run`, the steady leaves being what they were."""
+
+
+@runtime_checkable
+class PreparableProgram(Program, Protocol):
+    """A program that need not compute in each run what follows from steady leaves alone.
+
+    ``steady`` has the positions of the leaves that this depends on, which are among the graph's
+    ``steady``; ``None`` means that there is nothing to prepare. Nobody has to prepare it: its own
+    ``run`` computes everything.
+    """
+
+    steady: tuple[int, ...] | None
+
+    def prepare(self, leaves: Sequence[Buffer]) -> Prepared:
+        """Compute what follows from the steady leaves; it is used until they are written."""
 
 
 class Request(NamedTuple):
@@ -113,7 +135,12 @@ class BoundProgram:
     def __init__(self, lowered: Lowered, backend: Backend, *, optimize: bool = True) -> None:
         self.lowered = lowered
         self.backend = backend
-        self.program = compile_graph(lowered.graph, backend, optimize=optimize)
+        program = self.program = compile_graph(lowered.graph, backend, optimize=optimize)
+        self._preparable: PreparableProgram | None = None
+        if isinstance(program, PreparableProgram) and program.steady is not None:
+            self._preparable = program
+            self._steady = [lowered.leaves[position] for position in program.steady]
+        self._prepared: tuple[tuple[int, ...], Prepared] | None = None
 
     @property
     def memory(self) -> MemoryReport:
@@ -129,7 +156,10 @@ class BoundProgram:
         leaves = [storage.buffer(backend) for storage in self.lowered.leaves]
         outputs = [storage.writable_buffer(backend) for storage in self.lowered.outputs]
         try:
-            self.program.run(leaves, outputs, observer)
+            if self._preparable is None or observer is not None:
+                self.program.run(leaves, outputs, observer)
+            else:
+                self._prepare(self._preparable, leaves).run(leaves, outputs)
         except BaseException:
             read = {id(storage) for storage in self.lowered.leaves}
             for storage in self.lowered.outputs:
@@ -138,6 +168,17 @@ class BoundProgram:
             raise
         for storage in self.lowered.outputs:
             storage.mark_written(backend)
+
+    def _prepare(self, program: PreparableProgram, leaves: Sequence[Buffer]) -> Prepared:
+        """Return what was prepared, anew where a steady leaf was written since."""
+        versions = tuple([storage.version for storage in self._steady])
+        known = self._prepared
+        if known is not None and known[0] == versions:
+            return known[1]
+        known = self._prepared = None  # the new one may take over its memory
+        prepared = program.prepare(leaves)
+        self._prepared = versions, prepared
+        return prepared
 
     def profile(self, repeats: int = 3) -> list[NodeProfile]:
         """Run ``repeats`` times and return each instruction's cost, in the order they run.
@@ -186,6 +227,8 @@ __all__ = [
     "NodeProfile",
     "Observer",
     "Pass",
+    "PreparableProgram",
+    "Prepared",
     "Program",
     "Request",
     "clear_cache",

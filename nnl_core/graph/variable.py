@@ -125,6 +125,14 @@ class Variable:
         return variable
 
     @property
+    def is_steady(self) -> bool:
+        """Whether the elements of a leaf are written rarely, if at all.
+
+        Programs may keep what follows from such leaves alone for as long as their versions stay.
+        """
+        return self.is_constant
+
+    @property
     def _data(self) -> NdArray:
         return self._storage if self.parent is None else self.parent.storages[self._index]
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Set
 from typing import NamedTuple
 
 from nnl_core.graph.flat import layout
@@ -22,6 +22,8 @@ class MemoryReport(NamedTuple):
     """what is written to storages outside the program"""
     leaves: int
     """what is read from storages outside the program"""
+    prepared: int = 0
+    """what each of its users holds of results that follow from steady leaves alone"""
 
 
 class MemoryPlan:
@@ -61,6 +63,7 @@ def plan_memory(
     graph: Graph,
     views: Mapping[int, int] | None = None,
     same_place: Callable[[int, int], bool] = lambda one, other: True,
+    apart: Set[int] = frozenset(),
 ) -> MemoryPlan:
     """Give every intermediate an offset such that values alive together never overlap.
 
@@ -71,6 +74,8 @@ def plan_memory(
     same_place
         whether the elements of two values of one shape lie at the same places of their memory, so
         that one may overwrite the other
+    apart
+        values that stay from run to run, in memory of their own
     """
     plan = MemoryPlan()
     specs = graph.specs
@@ -84,8 +89,8 @@ def plan_memory(
         plan.viewed.update(views)
     else:
         _view(graph, plan, given)
-    _compute_in_blocks(graph, plan, given)
-    elsewhere = {*plan.viewed, *plan.external, *plan.packed}
+    _compute_in_blocks(graph, plan, given | apart)
+    elsewhere = {*plan.viewed, *plan.external, *plan.packed, *apart}
     last = _last_uses_of_roots(graph, plan)
     free = _FreeList()
     dying: dict[int, list[int]] = {}
@@ -124,10 +129,11 @@ def plan_memory(
         intermediates=sum(
             _aligned(specs[value].nbytes)
             for value in produced
-            if value not in plan.external and value not in plan.packed
+            if value not in plan.external and value not in plan.packed and value not in apart
         ),
         outputs=sum(specs[value].nbytes for value in set(graph.outputs)),
         leaves=sum(specs[value].nbytes for value in graph.leaves),
+        prepared=sum(_aligned(specs[value].nbytes) for value in apart),
     )
     return plan
 
