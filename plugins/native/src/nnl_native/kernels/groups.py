@@ -76,19 +76,22 @@ def group_step(
     states: Mapping[str, State],
     stages: Sequence[Stage],
     *,
+    numbers: Mapping[str, int] | None = None,
     weight: int = 4,
 ) -> CStep:
     """Return the step that runs stages on each group along ``axes`` of a shape that is not empty.
 
-    ``T`` is ``c_type``; the first member's layout decides the order. ``weight`` says how many
-    elements' worth of work one element is.
+    ``T`` is ``c_type``; the first member's layout decides the order. ``numbers`` are told at run
+    time: ``$n``. ``weight`` says how many elements' worth of work one element is.
     """
     loops = loops_over(shape, list(members.values()), axes)
     over = [loop for loop in loops if loop.is_reduced]
     kept = [loop for loop in loops if not loop.is_reduced]
-    by_lanes = bool(kept) and bool(over) and not loops[-1].is_reduced
-    writer = _Lanes if by_lanes else _Rows
-    body, units, dims = writer(c_type, members, states, kept, over).write(stages)
+    by_lanes = bool(kept) and not loops[-1].is_reduced
+    writer = (_Lanes if by_lanes else _Rows)(c_type, members, states, kept, over)
+    for name, value in (numbers or {}).items():
+        writer.numbers[name] = writer.dims.add(value)
+    body, units, dims = writer.write(stages)
     return CStep(
         body, references(members), tuple(dims), units=units, cost=count(loops) * weight
     )
@@ -108,6 +111,7 @@ class _Writer:
         self.c_type, self.members, self.states = c_type, members, states
         self.kept, self.over = kept, over
         self.dims = Dims()
+        self.numbers: dict[str, str] = {}
 
     def pointers(self, prefix: str, starts: Mapping[str, str]) -> list[str]:
         """Declare a pointer for each member."""
@@ -146,7 +150,7 @@ class _Rows(_Writer):
             *self.pointers("p", starts),
             *(f"{one.c_type} v_{name} = {one.start};" for name, one in self.states.items()),
         ]
-        plain = {name: f"v_{name}" for name in self.states}
+        plain = {name: f"v_{name}" for name in self.states} | self.numbers
         bases = {f"{name}_base": f"p_{name}" for name in self.members}
         first = {name: f"p_{name}[0]" for name in self.members}
         once = {**plain, **first, **bases, **self.steps()}
@@ -183,7 +187,7 @@ class _Rows(_Writer):
 
     def element(self, stage: Pass, at: str, stream: int | None = None) -> str:
         """Return the text for the element at an index of the innermost loop."""
-        names = {name: f"v_{name}" for name in self.states}
+        names = {name: f"v_{name}" for name in self.states} | self.numbers
         if stream is not None:
             for one in stage.sums:
                 name = one.split(":")[1]
@@ -258,7 +262,7 @@ class _Lanes(_Writer):
             *(f"v_{name}[j] = {one.start};" for name, one in self.states.items()),
             "}",
         ]
-        own = {name: f"v_{name}[j]" for name in self.states}
+        own = {name: f"v_{name}[j]" for name in self.states} | self.numbers
         at = dict(zip(self.members, lane.strides, strict=True))
         bases = {
             f"{name}_base": f"(p_{name} + {self.dims.times('j', stride)})"
@@ -273,6 +277,7 @@ class _Lanes(_Writer):
                 text = Template(stage.text).substitute({**names, **bases, **self.steps()})
                 lines.append(f"for (int64_t j = 0; j < lanes; j++) {{ {text} }}")
                 continue
+            lines.append("{")
             for position, loop in enumerate(self.over):
                 length, r = self.dims.add(loop.length), f"r{position}"
                 head = f"for (int64_t {r} = 0; {r} < {length}; {r}++) {{"
@@ -286,6 +291,6 @@ class _Lanes(_Writer):
             lines += self.pointers("q", addresses)
             lines.append("#pragma omp simd\nfor (int64_t j = 0; j < lanes; j++) {")
             lines.append(Template(stage.text).substitute(names))
-            lines += ["}", *("}" for _ in self.over)]
+            lines += ["} }", *("}" for _ in self.over)]
         lines.append("}")
         return "\n".join(lines), count(outer) * blocks, self.dims.values

@@ -300,7 +300,7 @@ class _Reduction:
         where = split_index(loops, "e", dims)
         address = moved("0", loops, self.out, dims)
         body = [
-            f"typedef {self.source.total} A;",
+            f"typedef {self.source.total} A, T;",
             "for (int64_t e = begin; e < end; e++) {",
             "A total = tmp0[e];",
             f"for (int64_t k = 1; k < {pieces}; k++) {{ const A piece = tmp0[k * {everything} + e];",
