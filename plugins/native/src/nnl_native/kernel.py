@@ -245,14 +245,14 @@ class View(NamedTuple):
     offset: int = 0  # in elements
 
 
-Viewer: TypeAlias = Callable[[LayoutRequest], View | None]
+Viewer: TypeAlias = Callable[[LayoutRequest], View | tuple[View, ...] | None]
 _viewers: dict[str, Viewer] = {}
 
 
 def viewer(*names: str) -> Callable[[Viewer], Viewer]:
     """Register what tells how an operator's output is seen through its first input's memory.
 
-    It answers ``None`` where it cannot be; the emitter then copies.
+    Of several outputs, each has a view of its own. It answers ``None`` where it cannot be; the emitter then copies.
     """
 
     def register(view: Viewer) -> Viewer:

@@ -16,9 +16,11 @@ from nnl_native.fuse import fuse
 from nnl_native.kernel import (
     Call,
     Emission,
+    Entry,
     Layout,
     LayoutRequest,
     Operand,
+    View,
     emitter_of,
     plain,
     viewer_of,
@@ -29,6 +31,7 @@ from nnl_native.kernels.elementwise import (
     group_layout,
 )
 from nnl_native.kernels.mapreduce import SUMS, emit_sums
+from nnl_native.kernels.foreign import foreign_entry
 from nnl_native.kernels.reorder import reorder
 
 
@@ -144,30 +147,38 @@ class Lowering:
         operator = instruction.operator
         assert operator is not None
         view = viewer_of(operator.name)
-        result, source = instruction.outputs[0], instruction.inputs[0]
-        root = source
+        if view is None or not self._asked.isdisjoint(instruction.outputs):
+            return False
+        source = root = instruction.inputs[0]
         while root in self.views:
             root = self.views[root][0]
-        if (
-            view is None
-            or result in self._asked
-            or root in self._overwritten
-            or root in self._asked
-            or self.layouts[source].opaque is not None
-        ):
+        # What a run overwrites at its end must not be seen through; what it is asked for may be
+        # written elsewhere.
+        if root in self._overwritten or root in self._asked:
+            return False
+        if self.layouts[source].opaque is not None:
             return False
         seen = view(self._request(operator, instruction))
         if seen is None:
             return False
-        self.layouts[result] = Layout(seen.strides)
-        self.views[result] = (source, seen.offset * self.graph.specs[source].dtype.itemsize)
+        views = (seen,) if isinstance(seen, View) else seen
+        itemsize = self.graph.specs[source].dtype.itemsize
+        for result, one in zip(instruction.outputs, views, strict=True):
+            self.layouts[result] = Layout(one.strides)
+            self.views[result] = (source, one.offset * itemsize)
         self._append(instruction, instruction.inputs, instruction.outputs, Emission(()))
         return True
 
     def _add_call(self, operator: Operator, instruction: Instruction) -> bool:
-        entry = emitter_of(operator.name)
-        if entry is None:
-            return False
+        """Add what the operator brought along, else what is registered for it."""
+        given = [None if v == ABSENT else self.graph.specs[v] for v in instruction.inputs]
+        entries = (
+            foreign_entry(operator, given, instruction.attributes),
+            emitter_of(operator.name),
+        )
+        return any(entry and self._add_steps(entry, operator, instruction) for entry in entries)
+
+    def _add_steps(self, entry: Entry, operator: Operator, instruction: Instruction) -> bool:
         request = self._request(operator, instruction)
         if any(one is not None and one.layout.opaque is not None for one in request.inputs):
             return False

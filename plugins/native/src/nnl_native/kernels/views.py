@@ -75,6 +75,17 @@ def see_part(request: LayoutRequest) -> View | None:
     return View(strides, offset) if min(strides, default=1) > 0 else None
 
 
+@viewer("nnl::split")
+def see_split(request: LayoutRequest) -> tuple[View, ...] | None:
+    """See each position along an axis, which goes."""
+    x = _seen(request)
+    if x is None:
+        return None
+    axis = request.attributes["axis"] % len(x.shape)
+    strides = (*x.strides[:axis], *x.strides[axis + 1 :])
+    return tuple(View(strides, k * x.strides[axis]) for k in range(x.shape[axis]))
+
+
 def part_of(
     shape: Sequence[int], strides: Sequence[int], key: Sequence[Any]
 ) -> tuple[tuple[int, ...], int]:
