@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import ctypes
-import mmap
 import warnings
 from collections.abc import Callable, Sequence
+from mmap import mmap
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -20,10 +20,11 @@ from nnl_core.graph.program import Observer
 from nnl_native.compiler import CompileError, kernel_name, load_functions
 from nnl_native.kernel import C_TYPES, CStep, Emission, Layout, Operand, PrimitiveStep, Step
 from nnl_native.lowering import Lowering, Piece, constants_of
+from nnl_native.memory import allocate
+from nnl_native.prologue import Prepared, split
 from nnl_native.runtime import Argument, Memory, StepRecord, libraries, threads_in_use, walker
 
 SHARED_FROM = 1 << 15  # elements that a step touches from which on threads share it
-HUGE_PAGE = 1 << 21
 
 Slots = np.ndarray[tuple[int], np.dtype[np.uint64]]
 Call = Callable[["Frame"], None]
@@ -56,6 +57,7 @@ class Frame:
         self.slots_address = self.slots.ctypes.data
         self.given: list[Array | None] = [None] * len(program.places)
         self.arrays: dict[int, Array] = {}
+        self.prepared = -1  # the number of what its slots point to
         base = self.arena.ctypes.data
         for value, offset in program.plan.offsets.items():
             self.slots[value] = base + offset
@@ -64,23 +66,6 @@ class Frame:
         program.follow_views(self.slots)
         self.records, self._kept = program.step_records()
         self.records_address = ctypes.addressof(self.records)
-
-
-def allocate(size: int) -> tuple[Array, mmap.mmap | None]:
-    """Return aligned memory, in huge pages where it is large and the system has them."""
-    if size < HUGE_PAGE:
-        raw = np.empty(size + 64, np.uint8)
-        shift = -raw.ctypes.data % 64
-        return raw[shift : shift + size], None
-    mapping = mmap.mmap(-1, size + HUGE_PAGE)
-    if hasattr(mmap, "MADV_HUGEPAGE"):
-        try:
-            mapping.madvise(mmap.MADV_HUGEPAGE)
-        except OSError:  # a system without them
-            pass
-    raw = np.frombuffer(mapping, np.uint8)
-    shift = -raw.ctypes.data % HUGE_PAGE
-    return raw[shift : shift + size], mapping
 
 
 class NativeProgram:
@@ -95,10 +80,14 @@ class NativeProgram:
         self._lowering = lowering = Lowering(graph, self.threads)
         self.graph = lowering.graph
         self.constants = constants_of(self.graph)
+        self.prologue = split(lowering)
+        self.steady = self.prologue.steady
+        self.spare: list[tuple[Array, mmap | None]] = []  # memory for a prologue's results
         self.plan = plan_memory(
             self.graph,
             {value: source for value, (source, _) in lowering.views.items()},
             lowering.same_place,
+            self.prologue.offsets.keys(),
         )
         self.memory = self.plan.report
         self._free: list[Frame] = []
@@ -183,15 +172,8 @@ class NativeProgram:
     def _merge(self) -> None:
         """Let C walk neighbouring steps at once; ``_each`` keeps one segment an instruction."""
         self._each = list(self._segments)
-        merged: list[Segment] = []
-        for segment in self._segments:
-            if segment.call is None and segment.begin == segment.end:
-                continue
-            if segment.call is None and merged and merged[-1].call is None:
-                merged[-1] = Segment(merged[-1].begin, segment.end, None)
-            else:
-                merged.append(segment)
-        self._segments = merged
+        self._early = _merged(self._each[: self.prologue.count])
+        self._segments = _merged(self._each[self.prologue.count :])
 
     def step_records(self) -> tuple[Any, list[object]]:
         """Return the table that C walks, for one frame, and what must live as long as it."""
@@ -204,9 +186,7 @@ class NativeProgram:
             step = bound.step
             if isinstance(step, PrimitiveStep):
                 arguments = (Argument * len(step.arguments))()
-                for argument, (name, _, descriptor) in zip(
-                    arguments, step.arguments, strict=True
-                ):
+                for argument, (name, _, descriptor) in zip(arguments, step.arguments, strict=True):
                     memory = Memory(descriptor)
                     argument.name, argument.memory = name, memory.pointer
                     kept.append(memory)
@@ -236,14 +216,17 @@ class NativeProgram:
         leaves: Sequence[Array],
         outputs: Sequence[Array],
         observer: Observer | None = None,
+        prepared: Prepared | None = None,
     ) -> None:
-        """Fill ``outputs`` from ``leaves``."""
+        """Fill ``outputs`` from ``leaves``, and from what was prepared."""
+        if prepared is None and self._early:
+            prepared = self.prepare(leaves)
         try:
             frame = self._free.pop()
         except IndexError:
             frame = Frame(self)
         try:
-            self._bind(frame, leaves, outputs)
+            self._bind(frame, leaves, outputs, prepared)
             for segment in self._segments if observer is None else self._each:
                 self._run_segment(segment, frame, observer)
             if self._copies:
@@ -251,17 +234,42 @@ class NativeProgram:
         finally:
             self._free.append(frame)
 
-    def _bind(self, frame: Frame, leaves: Sequence[Array], outputs: Sequence[Array]) -> None:
+    def prepare(self, leaves: Sequence[Array]) -> Prepared:
+        """Compute what follows from steady leaves and constants alone."""
+        prepared = Prepared(self)
+        try:
+            frame = self._free.pop()
+        except IndexError:
+            frame = Frame(self)
+        try:
+            self._bind(frame, leaves, (), prepared)
+            for segment in self._early:
+                self._run_segment(segment, frame, None)
+        finally:
+            self._free.append(frame)
+        return prepared
+
+    def _bind(
+        self,
+        frame: Frame,
+        leaves: Sequence[Array],
+        outputs: Sequence[Array],
+        prepared: Prepared | None,
+    ) -> None:
         """Write the addresses of what is handed in, where it is not what it was last time."""
         given = frame.given
         changed = False
+        if prepared is not None and frame.prepared != prepared.number:
+            frame.slots[prepared.values] = prepared.addresses
+            frame.prepared = prepared.number
+            changed = True
         position = 0
         for array in leaves:
             if array is not given[position]:
                 self._place(frame, position, array)
                 changed = True
             position += 1
-        for index in self._direct:
+        for index in self._direct if outputs else ():
             array = outputs[index]
             if array is not given[position]:
                 self._place(frame, position, array)
@@ -384,6 +392,18 @@ class NativeProgram:
             moved.append((target, source))
         for target, source in moved:
             np.copyto(target, source)
+
+
+def _merged(segments: Sequence[Segment]) -> list[Segment]:
+    merged: list[Segment] = []
+    for segment in segments:
+        if segment.call is None and segment.begin == segment.end:
+            continue
+        if segment.call is None and merged and merged[-1].call is None:
+            merged[-1] = Segment(merged[-1].begin, segment.end, None)
+        else:
+            merged.append(segment)
+    return merged
 
 
 def array_at(address: int, operand: Operand) -> Array:

@@ -1,0 +1,28 @@
+"""Memory for arenas: aligned, and in huge pages where it is large."""
+
+from __future__ import annotations
+
+import mmap
+
+import numpy as np
+
+from nnl_core.graph.operator import Array
+
+HUGE_PAGE = 1 << 21
+
+
+def allocate(size: int) -> tuple[Array, mmap.mmap | None]:
+    """Return aligned memory, in huge pages where it is large and the system has them."""
+    if size < HUGE_PAGE:
+        raw = np.empty(size + 64, np.uint8)
+        shift = -raw.ctypes.data % 64
+        return raw[shift : shift + size], None
+    mapping = mmap.mmap(-1, size + HUGE_PAGE)
+    if hasattr(mmap, "MADV_HUGEPAGE"):
+        try:
+            mapping.madvise(mmap.MADV_HUGEPAGE)
+        except OSError:  # a system without them
+            pass
+    raw = np.frombuffer(mapping, np.uint8)
+    shift = -raw.ctypes.data % HUGE_PAGE
+    return raw[shift : shift + size], mapping
