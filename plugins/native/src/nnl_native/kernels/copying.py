@@ -10,7 +10,7 @@ from nnl_native.kernel import C_TYPES, Call, CStep, Operand, Reference
 
 TILE = 8192  # elements that one unit of work copies, about
 SQUARE = 64  # side of a tile whose axes change places: lines of both sides stay in the L1 cache
-SHORT = 16  # rows up to this length are unrolled
+SHORT = 64  # rows up to this length have it in the text: their copy is a few moves
 
 
 class Axis(NamedTuple):
