@@ -30,8 +30,8 @@ from nnl_native.kernels.elementwise import (
     emit_group,
     group_layout,
 )
-from nnl_native.kernels.mapreduce import SUMS, emit_sums
 from nnl_native.kernels.foreign import foreign_entry
+from nnl_native.kernels.mapreduce import SUMS, emit_sums
 from nnl_native.kernels.reorder import reorder
 
 
@@ -85,6 +85,14 @@ class Lowering:
     def operand(self, value: int) -> Operand:
         """Return a value as kernels see it."""
         return Operand(self._logical.get(value, self.graph.specs[value]), self.layouts[value])
+
+    def described(self) -> Graph:
+        """Return the graph with the shapes and dtypes that opaque values stand for."""
+        graph = self.graph.rewrite(self.graph.instructions)
+        graph.specs = list(graph.specs)
+        for value, spec in self._logical.items():
+            graph.specs[value] = spec
+        return graph
 
     def same_place(self, one: int, other: int) -> bool:
         """Whether elements of two values of one shape lie at the same places."""

@@ -113,6 +113,7 @@ class NativeProgram:
         self._addresses = functions
         self._merge()
         self._free.append(Frame(self))
+        self.graph = lowering.described()
 
     # Compiling ---------------------------------------------------------------------------------
 
@@ -172,6 +173,11 @@ class NativeProgram:
     def _merge(self) -> None:
         """Let C walk neighbouring steps at once; ``_each`` keeps one segment an instruction."""
         self._each = list(self._segments)
+        self._on_numpy = {
+            segment.piece.instruction.outputs[0]
+            for segment in self._each
+            if segment.call is not None and segment.piece is not None
+        }
         self._early = _merged(self._each[: self.prologue.count])
         self._segments = _merged(self._each[self.prologue.count :])
 
@@ -233,6 +239,11 @@ class NativeProgram:
                 self._finish(frame, outputs)
         finally:
             self._free.append(frame)
+
+    def computed_by(self, instruction: Instruction) -> str:
+        """Answer ``"native"``, or ``"numpy"`` where there is no kernel for the call."""
+        value = instruction.outputs[0]
+        return "numpy" if value in self._on_numpy else "native"
 
     def prepare(self, leaves: Sequence[Array]) -> Prepared:
         """Compute what follows from steady leaves and constants alone."""
@@ -325,7 +336,7 @@ class NativeProgram:
         if known is None:
             operand = self._lowering.operand(value)
             if operand.layout.opaque is not None:  # the bytes, whatever they mean
-                operand = Operand(self.graph.specs[value], Layout((1,)))
+                operand = Operand(self._lowering.graph.specs[value], Layout((1,)))
             known = array_at(int(frame.slots[value]), operand)
             frame.arrays[value] = known
         return known
