@@ -14,9 +14,11 @@ import sys
 import tempfile
 import threading
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from importlib.util import find_spec
 from pathlib import Path
 
+from nnl_core.cpu.threads import thread_count
 from nnl_core.errors import BackendError
 
 FLAGS = (
@@ -33,6 +35,7 @@ FLAGS = (
     "-fwrapv",
     "-w",
 )
+KERNELS_EACH = 6  # kernels that a further compiler's process pays for
 PRELUDE = Path(__file__).with_name("prelude.h")
 
 
@@ -108,10 +111,24 @@ def load_functions(sources: Mapping[str, str]) -> dict[str, int]:
             folder = cache_folder() / hashlib.sha256(compiler_identity().encode()).hexdigest()[:16]
             missing = {n: t for n, t in missing.items() if not _load_known(folder, n)}
         if missing:
-            library = _compile(folder, missing)
-            for name in missing:
-                _functions[name] = _address(library, name)
+            parts = _parts(missing)
+            with ThreadPoolExecutor(len(parts)) as pool:  # each waits for a compiler's process
+                libraries = list(pool.map(functools.partial(_compile, folder), parts))
+            for library, part in zip(libraries, parts, strict=True):
+                _functions.update((name, _address(library, name)) for name in part)
         return {name: _functions[name] for name in sources}
+
+
+def _parts(sources: Mapping[str, str]) -> list[dict[str, str]]:
+    """Return kernels in as many parts, of about equal text, as compilers are worth starting."""
+    count = max(1, min(thread_count(), len(sources) // KERNELS_EACH))
+    parts: list[dict[str, str]] = [{} for _ in range(count)]
+    lengths = [0] * count
+    for name, text in sorted(sources.items(), key=lambda item: (-len(item[1]), item[0])):
+        shortest = lengths.index(min(lengths))
+        parts[shortest][name] = text
+        lengths[shortest] += len(text)
+    return parts
 
 
 def _load_known(folder: Path, name: str) -> bool:
