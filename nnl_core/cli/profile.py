@@ -13,7 +13,7 @@ from nnl_core.session import Session
 if TYPE_CHECKING:
     from nnl_core.graph.program import NodeProfile
 
-COLUMNS = ("node", "operator", "shape", "ms", "%", "kB", "multiply-adds")
+COLUMNS = ("node", "operator", "by", "shape", "ms", "%", "kB", "multiply-adds")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -46,13 +46,15 @@ def print_costs(rows: list[NodeProfile]) -> None:
     for row in rows:
         share = row.seconds / total if total else 0.0
         shape = "x".join(str(length) for length in row.shape) or "-"
-        lines.append((row.name, row.operator, shape, *_costs(row.seconds, share, row)))
+        lines.append(
+            (row.name, row.operator, row.computed_by, shape, *_costs(row.seconds, share, row))
+        )
     sums = rows[0]._replace(
         bytes=sum(row.bytes for row in rows),
         multiply_adds=sum(row.multiply_adds for row in rows),
     )
-    lines.append(("total", "", "", *_costs(total, 1.0, sums)))
-    print_table(COLUMNS, lines, right=COLUMNS[3:])
+    lines.append(("total", "", "", "", *_costs(total, 1.0, sums)))
+    print_table(COLUMNS, lines, right=COLUMNS[4:])
 
 
 def _costs(seconds: float, share: float, row: NodeProfile) -> tuple[str, str, str, str]:

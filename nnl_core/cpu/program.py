@@ -59,6 +59,10 @@ class NumpyProgram:
         finally:
             self._free.append(template)
 
+    def computed_by(self, instruction: Instruction) -> str:
+        """Answer ``"numpy"``."""
+        return "numpy"
+
     def _run(
         self,
         slots: Slots,

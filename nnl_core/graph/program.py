@@ -31,6 +31,7 @@ class NodeProfile(NamedTuple):
     bytes: int
     multiply_adds: int
     shape: tuple[int, ...]
+    computed_by: str  # the backend, or whom it left the instruction to
 
 
 class Program(Protocol):
@@ -50,6 +51,9 @@ class Program(Protocol):
         ``observer`` is called before each instruction (with ``None`` for its results) and
         after it.
         """
+
+    def computed_by(self, instruction: Instruction) -> str:
+        """Name who computes an instruction of ``graph``: the backend, or whom it leaves it to."""
 
 
 class Prepared(Protocol):
@@ -219,6 +223,7 @@ class BoundProgram:
             bytes=sum(specs[value].nbytes for value in moved),
             multiply_adds=operations,
             shape=specs[instruction.outputs[0]].shape,
+            computed_by=self.program.computed_by(instruction),
         )
 
 
