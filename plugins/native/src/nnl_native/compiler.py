@@ -63,7 +63,7 @@ def compiler_command() -> tuple[str, ...] | None:
 
 @functools.cache
 def compiler_identity() -> str:
-    """Return what makes two machines' kernels the same: compiler, processor and flags."""
+    """Return what makes two machines' kernels the same: compiler, processor, flags, prelude."""
     command = compiler_command()
     assert command is not None
     done = subprocess.run([*command, "--version"], capture_output=True, text=True, check=False)
@@ -71,7 +71,8 @@ def compiler_identity() -> str:
     with contextlib.suppress(OSError):
         lines = Path("/proc/cpuinfo").read_text().splitlines()
         processor = next((line for line in lines if line.startswith("flags")), "")
-    return "\n".join([*command, done.stdout, platform.machine(), processor, *extra_flags(), *FLAGS])
+    flags = (*extra_flags(), *FLAGS, PRELUDE.read_text("utf-8"))
+    return "\n".join([*command, done.stdout, platform.machine(), processor, *flags])
 
 
 def extra_flags() -> tuple[str, ...]:

@@ -7,9 +7,17 @@
 #define MAX(a, b) ((a) > (b) ? (a) : (b))
 #define INLINE static inline __attribute__((always_inline))
 
-/* The larger and the smaller of two; NaN if one of them is. */
-#define NNL_MAX(a, b) (((a) > (b) || (a) != (a)) ? (a) : (b))
-#define NNL_MIN(a, b) (((a) < (b) || (a) != (a)) ? (a) : (b))
+/* The larger and the smaller of two; NaN if one of them is. Two plain choices, one after the other:
+   loops over a choice between choices do not vectorise. */
+#define NNL_CHOOSE(a, b, sign)                                   \
+    ({                                                           \
+        const __typeof__(a) a_ = (a);                            \
+        const __typeof__(b) b_ = (b);                            \
+        const __typeof__(1 ? a_ : b_) c_ = a_ sign b_ ? a_ : b_; \
+        a_ != a_ ? a_ : c_;                                      \
+    })
+#define NNL_MAX(a, b) NNL_CHOOSE(a, b, >)
+#define NNL_MIN(a, b) NNL_CHOOSE(a, b, <)
 
 INLINE float nnl_from_bits(int32_t bits) {
     float value;
