@@ -12,6 +12,7 @@ import nnl_native.kernels  # noqa: F401 - registers the emitters
 from nnl_core.graph.ir import ABSENT, Graph, Instruction
 from nnl_core.graph.operator import Operator, lookup
 from nnl_core.graph.spec import Spec
+from nnl_native.folding import fold
 from nnl_native.fuse import fuse
 from nnl_native.kernel import (
     Call,
@@ -59,7 +60,7 @@ class Lowering:
     """
 
     def __init__(self, source: Graph, threads: int) -> None:
-        source = fuse(source)
+        source = fuse(fold(source))
         self.source, self.threads = source, threads
         self.graph = source.rewrite(())
         self.graph.specs = list(source.specs)
