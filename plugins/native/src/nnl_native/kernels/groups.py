@@ -25,7 +25,7 @@ from nnl_native.kernels.nest import (
 
 LANES = 64  # groups side by side
 BLOCK = 4096  # elements whose sum is kept in their own type; sums of blocks are double
-SPLIT = 64  # length from which on sums go in four streams: additions wait for each other
+SPLIT = 512  # length from which on sums go in four streams: additions wait for each other
 
 
 class State(NamedTuple):
@@ -92,9 +92,7 @@ def group_step(
     for name, value in (numbers or {}).items():
         writer.numbers[name] = writer.dims.add(value)
     body, units, dims = writer.write(stages)
-    return CStep(
-        body, references(members), tuple(dims), units=units, cost=count(loops) * weight
-    )
+    return CStep(body, references(members), tuple(dims), units=units, cost=count(loops) * weight)
 
 
 class _Writer:

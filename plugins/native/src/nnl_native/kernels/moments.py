@@ -1,12 +1,13 @@
 """Kernels of mean and variance over any axes, read from memory once.
 
-Blocks that fit into the cache are passed over twice, for their mean and for the squares of the
-distances to it; what blocks and pieces give is merged as Chan, Golub and LeVeque do (1979).
+Distances and their squares are summed from what the mean seems to be: the first block's, which is
+passed over twice, then that of all blocks so far. What the distances add up to is put right, and
+blocks and pieces are merged as Chan, Golub and LeVeque do (1979).
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 
 from nnl_native.kernel import Call, CStep, Emission, Operand, as_they_are, chunks, emitter
 from nnl_native.kernels.nest import (
@@ -24,6 +25,7 @@ WIDTH = 256  # lanes side by side
 BLOCK_ROWS = 64  # rows of them in a block
 BLOCK = 1 << 15  # elements of a block of one group
 LONGEST = 1 << 13  # elements that are added in one go
+SHORT = 16  # lanes at least
 LEAST = 1 << 14  # elements that are worth a piece of their own
 MOST = 16  # pieces
 MERGE = """
@@ -48,9 +50,7 @@ def moments(call: Call) -> Emission | None:
 class _Moments:
     """The loops, and the text of the steps."""
 
-    def __init__(
-        self, x: Operand, mean: Operand, variance: Operand, axes: Collection[int]
-    ) -> None:
+    def __init__(self, x: Operand, mean: Operand, variance: Operand, axes: Collection[int]) -> None:
         self.x = x
         self.members = {
             "x": broadcast("in0", x, x.shape),
@@ -66,6 +66,11 @@ class _Moments:
         self.times = 1
         if self.by_lanes:
             self.widen()
+        elif len(self.over) > 1 and SHORT <= self.over[-1].length <= WIDTH:
+            # Short rows, many for each group: their elements are the lanes of one wide row.
+            inner = self.over.pop()
+            self.times, self.by_lanes = inner.length, True
+            self.kept.append(Loop(1, inner.strides, False))
         natural = self.results
         if self.by_lanes:
             natural = count(self.kept[:-1]) * -(-self.kept[-1].length // WIDTH)
@@ -128,10 +133,14 @@ class _Moments:
             f"for (int64_t from = low; from < high; from += {at_once}) {{",
             f"const int64_t to = MIN(high, from + {at_once});",
             f"const double many = (double)(to - from) * {dims.add(inside)};",
-            "double total = 0, spread = 0;",
-            self.summed("{}", "total", dims),
-            "const double centre = total / many;\nconst T c = centre;",
-            self.summed("({} - c) * ({} - c)", "spread", dims),
+            "T c = mean;",
+            "if (number == 0) { double first = 0;",
+            self.summed("{}", {"first": "e"}, dims),
+            "c = first / many; }",
+            "double along = 0, square = 0;",
+            self.summed("{} - c", {"along": "e", "square": "e * e"}, dims),
+            "const double centre = c + along / many;",
+            "const double spread = MAX(0, square - along * along / many);",
             MERGE.format(number="many", mean="centre", squares="spread"),
             "}",
         ]
@@ -144,34 +153,36 @@ class _Moments:
         body.append("}")
         return self.step(body, dims, self.results)
 
-    def summed(self, text: str, total: str, dims: Dims) -> str:
-        """Return the loops that add up an expression over a block, in four streams."""
+    def summed(self, text: str, totals: Mapping[str, str], dims: Dims) -> str:
+        """Return the loops that add to totals what ``e``, of an element, makes; in four streams."""
         outer, inner = self.over[:-1], self.over[-1]
         lines = []
         for position, loop in enumerate(outer):
             low, high = ("from", "to") if not position else ("0", dims.add(loop.length))
             lines.append(f"for (int64_t r{position} = {low}; r{position} < {high}; r{position}++)")
         start = moved("group", outer, 0, dims, "r")
-        length = dims.add(inner.length)
+        length = dims.add(inner.length) if outer else "to - from"
         if not outer:
-            start, length = f"group + {dims.times('from', inner.strides[0])}", "to - from"
+            start = f"group + {dims.times('from', inner.strides[0])}"
 
-        def element(index: str) -> str:
-            at = dims.times(index, inner.strides[0])
-            return text.replace("{}", f"x[{at}]")
+        def element(index: str, stream: int) -> str:
+            value = text.replace("{}", f"x[{dims.times(index, inner.strides[0])}]")
+            adds = "".join(f" {name}_{stream} += {one};" for name, one in totals.items())
+            return f"{{ const T e = {value};{adds} }}"
 
+        parts = [f"{name}_{k}" for name in totals for k in range(4)]
+        first = [f"{name}_0" for name in totals]
         lines += [
             f"{{ const T *const x = {start}; const int64_t length = {length};",
             f"for (int64_t b = 0; b < length; b += {LONGEST}) {{",
             f"const int64_t part = MIN({LONGEST}, length - b), q = part / 4;",
-            "T a0 = 0, a1 = 0, a2 = 0, a3 = 0;",
-            "#pragma omp simd reduction(+:a0,a1,a2,a3)",
+            f"T {', '.join(f'{one} = 0' for one in parts)};",
+            f"#pragma omp simd reduction(+:{','.join(parts)})",
             "for (int64_t i = b; i < b + q; i++) {",
-            *(f"a{k} += {element(f'i + {k} * q')};" for k in range(4)),
-            "}",
-            "#pragma omp simd reduction(+:a0)",
-            f"for (int64_t i = b + 4 * q; i < b + part; i++) a0 += {element('i')};",
-            f"{total} += (double)((a0 + a1) + (a2 + a3));",
+            *(element(f"i + {k} * q", k) for k in range(4)),
+            f"}}\n#pragma omp simd reduction(+:{','.join(first)})",
+            f"for (int64_t i = b + 4 * q; i < b + part; i++) {element('i', 0)}",
+            *(f"{one} += (double)(({one}_0 + {one}_1) + ({one}_2 + {one}_3));" for one in totals),
             "} }",
         ]
         return "\n".join(lines)
@@ -190,7 +201,8 @@ class _Moments:
         simd = "#pragma omp simd\nfor (int64_t j = 0; j < width; j++) "
         body = [
             f"typedef {self.x.c_type} T;",
-            f"double means[{WIDTH}], spreads[{WIDTH}]; T sum[{WIDTH}], centre[{WIDTH}];",
+            f"double means[{WIDTH}], spreads[{WIDTH}]; T along[{WIDTH}], square[{WIDTH}], "
+            f"centre[{WIDTH}];",
             "for (int64_t u = begin; u < end; u++) {",
             f"const int64_t piece = u % {pieces}, first = u / {pieces} % {number} * {WIDTH};",
             f"const int64_t own = MIN({WIDTH}, {lanes} - first), width = {times} * own;",
@@ -212,13 +224,23 @@ class _Moments:
             f"const int64_t rows = MIN({BLOCK_ROWS}, {high} - from);",
             f"const T *const block = {moved('group', outer, 0, dims, 'r')} + "
             f"from * {self.row_step};",
-            f"{simd}sum[j] = 0;",
-            *self.added("sum", "{}"),
-            f"{simd}{{ centre[j] = sum[j] / rows; sum[j] = 0; }}",
-            *self.added("sum", "({} - centre[j]) * ({} - centre[j])"),
-            "const double share = rows / (number + rows), cross = number * share;",
-            f"{simd}{{ const double delta = centre[j] - means[j];",
-            "means[j] += delta * share; spreads[j] += sum[j] + delta * delta * cross; }",
+            f"{simd}along[j] = square[j] = 0;",
+            "if (number == 0) {",
+            *self.added("{}", "along[j] += (e0 + e1) + (e2 + e3);"),
+            f"{simd}{{ means[j] = centre[j] = along[j] / rows; along[j] = 0; }}",
+            "}",
+            *self.added(
+                "{} - centre[j]",
+                "along[j] += (e0 + e1) + (e2 + e3); "
+                "square[j] += (e0 * e0 + e1 * e1) + (e2 * e2 + e3 * e3);",
+            ),
+            "const double part = 1.0 / rows, share = rows / (number + rows);",
+            "const double cross = number * share;",
+            f"{simd}{{ const double mean = along[j] * part;",
+            "const double delta = centre[j] + mean - means[j];",
+            "const double spread = square[j] - along[j] * mean;",
+            "means[j] += delta * share; centre[j] = means[j];",
+            "spreads[j] += MAX(0, spread) + delta * delta * cross; }",
             "number += rows;",
             "}",
             *("}" for _ in outer),
@@ -246,22 +268,21 @@ class _Moments:
         body += ["}", "}"]
         return self.step(body, dims, count(kept) * blocks)
 
-    def added(self, total: str, text: str) -> list[str]:
-        """Return the loops that add up an expression over a block's rows, four at a time."""
+    def added(self, text: str, add: str) -> list[str]:
+        """Return the loops that add what ``e0`` ... ``e3``, of elements of four rows, make."""
 
-        def element(row: str) -> str:
-            return text.replace("{}", f"block[({row}) * {self.row_step} + {self.lane_at}]")
+        def element(name: str, row: str) -> str:
+            at = f"block[({row}) * {self.row_step} + {self.lane_at}]"
+            return f"const T {name} = {text.replace('{}', at)};"
 
-        simd = "#pragma omp simd\nfor (int64_t j = 0; j < width; j++) "
-        four = [element(f"r + {k}") for k in range(4)]
+        simd = "#pragma omp simd\nfor (int64_t j = 0; j < width; j++) {"
+        four = " ".join(element(f"e{k}", f"r + {k}") for k in range(4))
+        one = f"{element('e0', 'r')} const T e1 = 0, e2 = 0, e3 = 0;"
         return [
             "{ int64_t r = 0;",
-            "for (; r + 4 <= rows; r += 4) {",
-            f"{simd}{total}[j] += ({four[0]} + {four[1]}) + ({four[2]} + {four[3]});",
+            f"for (; r + 4 <= rows; r += 4) {{\n{simd} {four}\n{add} }} }}",
+            f"for (; r < rows; r++) {{\n{simd} {one}\n{add} }} }}",
             "}",
-            "for (; r < rows; r++) {",
-            f"{simd}{total}[j] += {element('r')};",
-            "} }",
         ]
 
     # The end -------------------------------------------------------------------------------------
