@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import sys
 import tempfile
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
@@ -62,6 +63,7 @@ def run(rounds: int, arguments: Sequence[str] = ()) -> Report:
     peers, problems = available(options.peers)
     notes += problems
     for case in options.cases:
+        print(f"measuring {case}", file=sys.stderr)
         measured, problems = measure(case, peers, rounds, backend)
         rows += measured
         notes += problems
