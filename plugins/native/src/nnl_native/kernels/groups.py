@@ -25,6 +25,7 @@ from nnl_native.kernels.nest import (
 
 LANES = 64  # groups side by side
 BLOCK = 4096  # elements whose sum is kept in their own type; sums of blocks are double
+SHORT = 32  # length below which groups are worked at side by side wherever they are
 SPLIT = 512  # length from which on sums go in four streams: additions wait for each other
 
 
@@ -87,7 +88,7 @@ def group_step(
     loops = loops_over(shape, list(members.values()), axes)
     over = [loop for loop in loops if loop.is_reduced]
     kept = [loop for loop in loops if not loop.is_reduced]
-    by_lanes = bool(kept) and not loops[-1].is_reduced
+    by_lanes = bool(kept) and (not loops[-1].is_reduced or over[-1].length < SHORT)
     writer = (_Lanes if by_lanes else _Rows)(c_type, members, states, kept, over)
     for name, value in (numbers or {}).items():
         writer.numbers[name] = writer.dims.add(value)
