@@ -12,6 +12,21 @@ from nnl_native.kernels.windows import Row, Windows, find_windows, walk
 TYPES = {"float32": ("float", "int32_t"), "float64": ("double", "int64_t")}
 BLOCK = 512  # winners of windows that are kept until they are used
 SIMD = "#pragma omp simd"
+BITS = """
+#ifndef NNL_BITS_{kind}
+#define NNL_BITS_{kind}
+INLINE {mask} nnl_bits_of_{kind}({kind} value) {{
+    {mask} bits;
+    memcpy(&bits, &value, sizeof bits);
+    return bits;
+}}
+INLINE {kind} nnl_{kind}_of_bits({mask} bits) {{
+    {kind} value;
+    memcpy(&value, &bits, sizeof value);
+    return value;
+}}
+#endif
+"""
 EACH = "for (int64_t j = 0; j < count; j++)"
 
 
@@ -22,8 +37,13 @@ def _types(call: Call) -> tuple[str, str] | None:
 
 
 def _step(windows: Windows, body: str, operands: tuple[str, ...], types: tuple[str, str]) -> CStep:
-    head = f"typedef {types[0]} T; typedef {types[1]} M;\n"
-    return CStep(head + body, operands, windows.dims, windows.units, windows.cost)
+    kind, mask = types
+    head = f"typedef {kind} T; typedef {mask} M;\n"
+    if "nnl_bits_of" in body:
+        body = body.replace("nnl_bits_of", f"nnl_bits_of_{kind}")
+        body = body.replace("nnl_of_bits", f"nnl_{kind}_of_bits")
+    support = BITS.format(kind=kind, mask=mask) if "_of_bits" in body else ""
+    return CStep(head + body, operands, windows.dims, windows.units, windows.cost, support)
 
 
 # Forward -----------------------------------------------------------------------------------------
@@ -118,8 +138,8 @@ def _is_apart(windows: Windows) -> bool:
 
 
 def _cleared(call: Call, windows: Windows) -> list[CStep]:
-    """Return the step that clears the result, where windows do not write each element once."""
-    if _is_apart(windows) and all(slide.is_covered for slide in windows.slides):
+    """Return the step that clears the result, where windows apart leave elements out."""
+    if not _is_apart(windows) or all(slide.is_covered for slide in windows.slides):
         return []
     dx = call.outputs[0]
     return fill(side("out0", dx), "0", whole(dx))
@@ -148,7 +168,12 @@ def emit_sum_pooling_gradient(call: Call) -> Emission | None:
         # One position at a time: neighbouring windows, which may overlap, then write other places.
         return row.each_tap([SIMD, f"{EACH} {row.x('out0', 'tap')} {sign} {row.y('in0')};"])
 
-    body = walk(windows, full if apart or windows.along_batch else None, part)
+    body = walk(
+        windows,
+        full if apart or windows.along_batch else None,
+        part,
+        None if apart else "out0",
+    )
     return Emission((*_cleared(call, windows), _step(windows, body, ("in0", "out0"), types)))
 
 
@@ -222,6 +247,7 @@ def emit_max_pooling_gradient(call: Call) -> Emission | None:
             windows,
             lambda row: scatter(row, unrolled=True),
             lambda row: scatter(row, unrolled=False),
+            "out0",
         )
     else:
         windows = find_windows(dx, dy, call.attributes, apart=True)
@@ -232,12 +258,14 @@ def emit_max_pooling_gradient(call: Call) -> Emission | None:
 
 def _put_full(row: Row) -> list[str]:
     """Write all elements of whole windows that do not overlap."""
-    lines = [SIMD, EACH, "{", f"const T top = {row.y('in2')}, g = {row.y('in0')}; M open = 1;"]
+    # Masks of bits: of choices that depend on each other the compiler makes jumps, not vectors.
+    lines = [SIMD, EACH, "{", f"const T top = {row.y('in2')}; M g = nnl_bits_of({row.y('in0')});"]
+    lines.append("M open = -1;")
     for tap in row.taps():
         lines.append(
             f"{{ const T v = {row.x('in1', tap)}; "
-            "const M hit = open & (M)((v == top) | (v != v)); "
-            f"{row.x('out0', tap)} = hit ? g : 0; open ^= hit; }}"
+            "const M hit = -(M)((v == top) | (v != v)) & open; "
+            f"{row.x('out0', tap)} = nnl_of_bits(g & hit); open &= ~hit; }}"
         )
     return [*lines, "}"]
 

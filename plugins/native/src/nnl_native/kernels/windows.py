@@ -168,13 +168,18 @@ class Row(NamedTuple):
 
 
 def walk(
-    windows: Windows, full: Callable[[Row], list[str]] | None, part: Callable[[Row], list[str]]
+    windows: Windows,
+    full: Callable[[Row], list[str]] | None,
+    part: Callable[[Row], list[str]],
+    cleared: str | None = None,
 ) -> str:
     """Return the loops over all rows of windows.
 
     ``full`` writes what is done with a row of windows that lie wholly in the data (where it is
     ``None``, or windows are large, ``part`` does it); ``part`` with a row whose windows have the
-    positions ``low<axis>`` to ``high<axis>`` in it. The axes are the slides.
+    positions ``low<axis>`` to ``high<axis>`` in it. The axes are the slides. ``cleared`` names an
+    array that lies as ``x`` does, and is set to 0 before its windows are gone through; a unit of
+    work must then be a whole picture.
     """
     batches, slides, along_batch, split = windows
     last = len(slides) - 1
@@ -211,6 +216,8 @@ def walk(
             f"{{ const int64_t i = rest % d[{at}]; rest /= d[{at}]; "
             f"from += i * d[{at + 1}]; into += i * d[{at + 2}]; }}"
         )
+    if cleared is not None:
+        lines += _clear(windows, cleared, row.step)
     looped = range(len(slides)) if along_batch else range(last)
     opened = 1
     before_from, before_into, before_whole = "from", "into", "whole"
@@ -260,3 +267,24 @@ def walk(
         lines += ["{", *part(row), "}"]
     lines += ["}"] * opened
     return "\n".join(lines)
+
+
+def _clear(windows: Windows, name: str, step: str) -> list[str]:
+    """Return the loops that set a unit's part of an array to 0."""
+    assert not windows.split
+    count = len(windows.slides) - (not windows.along_batch)
+    terms = " + ".join(f"i{axis} * x{axis}" for axis in range(count))
+    last = len(windows.slides) - 1
+    length, stride = (
+        (f"d[{3 * len(windows.batches) - 3}]", step)
+        if windows.along_batch
+        else (f"n{last}", f"x{last}")
+    )
+    return [
+        *(f"for (int64_t i{axis} = 0; i{axis} < n{axis}; i{axis}++)" for axis in range(count)),
+        "{",
+        "#pragma omp simd",
+        f"for (int64_t j = 0; j < {length}; j++) "
+        f"{name}[from + {terms + ' + ' if terms else ''}j * {stride}] = 0;",
+        "}",
+    ]
