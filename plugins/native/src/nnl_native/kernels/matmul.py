@@ -18,11 +18,9 @@ from nnl_native.kernel import (
     plain,
 )
 from nnl_native.kernels.primitives import run
-from nnl_native.kernels.tiny_products import Axis, Product, tiny_product
+from nnl_native.kernels.tiny_products import Axis, Product, is_tiny, tiny_product
 from nnl_native.runtime import threads_in_use
 
-TINY = 1 << 16
-"""Multiply-adds up to which a call of oneDNN, of a few microseconds, is not worth it."""
 LARGEST_DOUBLE = 1 << 21
 """Multiply-adds above which double precision is left to NumPy's BLAS."""
 
@@ -49,7 +47,7 @@ def _matmul_layouts(request: LayoutRequest) -> Layouts:
 
 
 def _is_fast(product: Product) -> bool:
-    if product.work <= TINY:
+    if is_tiny(product):
         return True
     primitive = _primitive(product, threads_in_use())
     return primitive is not None and not primitive.implementation.startswith("ref")
@@ -66,7 +64,7 @@ def matmul(call: Call) -> Emission | None:
     if product is None:
         return None
     single = call.has_only("float32")
-    if product.work <= (TINY if single else LARGEST_DOUBLE):
+    if is_tiny(product) if single else product.work <= LARGEST_DOUBLE:
         return Emission((tiny_product(product, call.outputs[0].c_type),))
     primitive = _primitive(product, call.threads) if single else None
     if primitive is None:
@@ -169,7 +167,7 @@ def _checked(
     """
     rows, inner, columns = lengths
     product = Product(batch, rows, inner, columns, a, b, c, bias)
-    if product.work <= TINY:
+    if is_tiny(product):
         return product
     left, right = _matrix((rows, inner), a), _matrix((inner, columns), b)
     if left is None or right is None:
