@@ -196,10 +196,7 @@ def _winners(row: Row, *, unrolled: bool) -> list[str]:
     found = "((v == top) | (v != v))"
     if unrolled:
         lines = [SIMD, each, "{", f"const T top = {row.y('in2')}; M w = -1;"]
-        lines += [
-            f"{{ const T v = {row.x('in1', tap)}; w = {found} ? (M){tap} : w; }}"
-            for tap in reversed(row.taps())
-        ]
+        lines += [_select(row, tap) for tap in reversed(row.taps())]
         return [*lines, "won[j - block] = w;", "}"]
     lines = [SIMD, f"{each} won[j - block] = -1;"]
     return lines + row.each_tap(
@@ -245,7 +242,7 @@ def emit_max_pooling_gradient(call: Call) -> Emission | None:
 
         body = walk(
             windows,
-            lambda row: scatter(row, unrolled=True),
+            _add_full if windows.along_batch else lambda row: scatter(row, unrolled=True),
             lambda row: scatter(row, unrolled=False),
             "out0",
         )
@@ -268,6 +265,22 @@ def _put_full(row: Row) -> list[str]:
             f"{row.x('out0', tap)} = nnl_of_bits(g & hit); open &= ~hit; }}"
         )
     return [*lines, "}"]
+
+
+def _add_full(row: Row) -> list[str]:
+    """Add to all elements of whole windows that may overlap, but not with those of vectors."""
+    lines = [SIMD, EACH, "{", f"const T top = {row.y('in2')}; M w = -1;"]
+    lines += [_select(row, tap) for tap in reversed(row.taps())]
+    lines.append(f"const M g = nnl_bits_of({row.y('in0')});")
+    lines += [
+        f"{row.x('out0', tap)} += nnl_of_bits(g & -(M)(w == (M){tap}));" for tap in row.taps()
+    ]
+    return [*lines, "}"]
+
+
+def _select(row: Row, tap: str) -> str:
+    """Make an element the winner if it equals the maximum, or is NaN."""
+    return f"{{ const T v = {row.x('in1', tap)}; w = ((v == top) | (v != v)) ? (M){tap} : w; }}"
 
 
 def _put_part(row: Row) -> list[str]:
