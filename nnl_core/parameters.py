@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from nnl_core.errors import ParameterError
+from nnl_core.graph.array import NdArray
 from nnl_core.graph.checks import wholes
 from nnl_core.graph.node import current_scope_name, pop_scope_name, push_scope_name
 from nnl_core.graph.spec import DEFAULT_DTYPE
@@ -39,10 +40,9 @@ class Parameter(Variable):
         super().__init__(shape, need_grad, dtype)
         self.name = name
 
-    @property
-    def is_steady(self) -> bool:
-        """Whether the elements are written rarely: between runs, by whoever trains or loads."""
-        return True
+    def _setup(self, data: NdArray, need_grad: bool | None = None) -> None:
+        super()._setup(data, need_grad)
+        self.is_steady = True
 
     def __repr__(self) -> str:
         fixed = "" if self.need_grad else " fixed"

@@ -145,7 +145,7 @@ def lower(
                     values[key] = graph.add_constant(variable._data.read())
                 return values[key]
             number = leaf(variable._data)
-            if variable.is_steady:
+            if variable.is_steady or variable.is_constant:
                 steady.add(number)
             return number
         if given(node, variable._index) and not (epoch and node.recompute):

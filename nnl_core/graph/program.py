@@ -64,7 +64,7 @@ class Prepared(Protocol):
 
 
 @runtime_checkable
-class PreparableProgram(Program, Protocol):
+class Preparable(Protocol):
     """A program that need not compute in each run what follows from steady leaves alone.
 
     ``steady`` has the positions of the leaves that this depends on, which are among the graph's
@@ -140,8 +140,8 @@ class BoundProgram:
         self.lowered = lowered
         self.backend = backend
         program = self.program = compile_graph(lowered.graph, backend, optimize=optimize)
-        self._preparable: PreparableProgram | None = None
-        if isinstance(program, PreparableProgram) and program.steady is not None:
+        self._preparable: Preparable | None = None
+        if isinstance(program, Preparable) and program.steady is not None:
             self._preparable = program
             self._steady = [lowered.leaves[position] for position in program.steady]
         self._prepared: tuple[tuple[int, ...], Prepared] | None = None
@@ -173,7 +173,7 @@ class BoundProgram:
         for storage in self.lowered.outputs:
             storage.mark_written(backend)
 
-    def _prepare(self, program: PreparableProgram, leaves: Sequence[Buffer]) -> Prepared:
+    def _prepare(self, program: Preparable, leaves: Sequence[Buffer]) -> Prepared:
         """Return what was prepared, anew where a steady leaf was written since."""
         versions = tuple([storage.version for storage in self._steady])
         known = self._prepared
@@ -232,7 +232,7 @@ __all__ = [
     "NodeProfile",
     "Observer",
     "Pass",
-    "PreparableProgram",
+    "Preparable",
     "Prepared",
     "Program",
     "Request",

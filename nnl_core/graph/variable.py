@@ -39,6 +39,14 @@ class Variable:
         it follows from its inputs
     dtype
         element type; assignments convert to it
+
+    Attributes
+    ----------
+    is_constant
+        whether the elements of a leaf never change
+    is_steady
+        whether they seldom do, as a parameter's: programs may keep what follows from such leaves
+        alone for as long as their versions stay
     """
 
     __slots__ = (
@@ -50,6 +58,7 @@ class Variable:
         "_plans",
         "_storage",
         "is_constant",
+        "is_steady",
         "name",
         "parent",
     )
@@ -82,7 +91,7 @@ class Variable:
         self._index = 0
         self._plans: dict[str, Any] = {}
         self.parent: Node | None = None
-        self.is_constant = False
+        self.is_constant = self.is_steady = False
         self._persistent = False
         self.name = ""
 
@@ -123,14 +132,6 @@ class Variable:
         variable = Variable.from_numpy_array(value)
         variable.is_constant = True
         return variable
-
-    @property
-    def is_steady(self) -> bool:
-        """Whether the elements of a leaf are written rarely, if at all.
-
-        Programs may keep what follows from such leaves alone for as long as their versions stay.
-        """
-        return self.is_constant
 
     @property
     def _data(self) -> NdArray:
@@ -318,7 +319,7 @@ class Variable:
         """Return a leaf that shares data and gradient with this variable, without its history."""
         variable = self.on(self._data, self.need_grad if need_grad is None else need_grad)
         variable._grad = self.grad
-        variable.name = self.name
+        variable.name, variable.is_steady = self.name, self.is_steady
         return variable
 
     @property
@@ -351,7 +352,7 @@ class Variable:
             self.parent.represent(self)
         self._storage, self._grad = variable._data, variable.grad
         self._need_grad = variable._need_grad
-        self.is_constant = variable.is_constant
+        self.is_constant, self.is_steady = variable.is_constant, variable.is_steady
         Structure.version += 1
 
     def reset_shape(self, shape: Iterable[int], force: bool = False) -> None:
