@@ -17,6 +17,7 @@ from nnl_native.kernels.nest import (
     count,
     loops_over,
     moved,
+    reduced,
     references,
     split_index,
 )
@@ -44,24 +45,46 @@ def moments(call: Call) -> Emission | None:
     if not x.size:
         return Emission(()) if not mean.size else None
     axes = [axis % len(x.shape) for axis in call.attributes["axes"]]
-    return _Moments(x, mean, variance, axes).emission()
+    return _Moments(x, mean, variance, axes, "{} / number").emission()
+
+
+@emitter("nnl::var", "nnl::std", layouts=as_they_are)
+def spread(call: Call) -> Emission | None:
+    """Variance or standard deviation, with fewer degrees of freedom than elements."""
+    (x,), (y,) = call.inputs, call.outputs
+    if x is None or not call.has_only("float32", "float64"):
+        return None
+    if not x.size:
+        return Emission(()) if not y.size else None
+    finish = f"{{}} / (number - {int(call.attributes['ddof'])})"
+    if call.operator.name == "nnl::std":
+        finish = f"sqrt({finish})"
+    return _Moments(x, None, y, call.attributes["axes"], finish).emission()
 
 
 class _Moments:
     """The loops, and the text of the steps."""
 
-    def __init__(self, x: Operand, mean: Operand, variance: Operand, axes: Collection[int]) -> None:
-        self.x = x
-        self.members = {
-            "x": broadcast("in0", x, x.shape),
-            "mean": broadcast("out0", mean, x.shape),
-            "variance": broadcast("out1", variance, x.shape),
-        }
+    def __init__(
+        self,
+        x: Operand,
+        mean: Operand | None,
+        variance: Operand,
+        axes: Collection[int],
+        finish: str,
+    ) -> None:
+        self.x, self.finish = x, finish
+        self.members = {"x": broadcast("in0", x, x.shape)}
+        if mean is not None:
+            self.members["mean"] = reduced("out0", mean, x.shape, axes)
+        last = "out0" if mean is None else "out1"
+        self.members["variance"] = reduced(last, variance, x.shape, axes)
         loops = loops_over(x.shape, list(self.members.values()), axes)
         self.kept = [loop for loop in loops if not loop.is_reduced]
         self.over = [loop for loop in loops if loop.is_reduced]
         self.by_lanes = bool(self.kept) and not loops[-1].is_reduced
-        self.over = self.over or [Loop(1, (0, 0, 0), True)]
+        none = (0,) * len(self.members)
+        self.over = self.over or [Loop(1, none, True)]
         self.results, self.number = count(self.kept), count(self.over)
         self.times = 1
         if self.by_lanes:
@@ -84,7 +107,7 @@ class _Moments:
         if row.strides[0] == lane.length * lane.strides[0]:
             most = max(1, WIDTH // lane.length)
             self.times = next(n for n in range(most, 0, -1) if row.length % n == 0)
-            strides = (row.strides[0] * self.times, 0, 0)
+            strides = (row.strides[0] * self.times, *row.strides[1:])
             self.over[-1] = Loop(row.length // self.times, strides, True)
 
     def emission(self) -> Emission:
@@ -98,7 +121,7 @@ class _Moments:
         """Return the step that makes the moments of each piece."""
         members = dict(self.members)
         if self.pieces > 1:
-            del members["mean"], members["variance"]
+            members = {"x": members["x"]}
         operands = references(members)
         if self.pieces > 1:
             operands = (*operands, "tmp0:double")
@@ -112,6 +135,17 @@ class _Moments:
             f"const int64_t low = {longest} * piece / {pieces}, "
             f"high = {longest} * (piece + 1) / {pieces};"
         )
+
+    def results_at(self, kept: list[Loop], dims: Dims, lane: Loop | None = None) -> list[str]:
+        """Return C that stores the results of a group; ``first + j`` counts along the lane."""
+        values = {"mean": "mean", "variance": self.finish.format("squares")}
+        lines = []
+        for position, (name, member) in enumerate(self.members.items()):
+            if name != "x":
+                at = "0" if lane is None else dims.times("(first + j)", lane.strides[position])
+                address = moved(member.reference, kept, position, dims)
+                lines.append(f"({address})[{at}] = {values[name]};")
+        return lines
 
     # One group after the other -------------------------------------------------------------------
 
@@ -148,8 +182,7 @@ class _Moments:
             at = f"2 * (piece * {dims.add(self.results)} + u / {pieces})"
             body.append(f"tmp0[{at}] = mean; tmp0[{at} + 1] = squares;")
         else:
-            body.append(f"*({moved('out0', self.kept, 1, dims)}) = mean;")
-            body.append(f"*({moved('out1', self.kept, 2, dims)}) = squares / number;")
+            body += self.results_at(self.kept, dims)
         body.append("}")
         return self.step(body, dims, self.results)
 
@@ -254,6 +287,7 @@ class _Moments:
                 "means[j] += delta * share;",
                 "spreads[j] += spreads[k * own + j] + delta * delta * cross;",
                 "} }",
+                f"number *= {times};",
             ]
         body.append("for (int64_t j = 0; j < own; j++) {")
         if self.pieces > 1:
@@ -261,10 +295,8 @@ class _Moments:
             at = f"2 * (piece * {dims.add(self.results)} + {group})"
             body.append(f"tmp0[{at}] = means[j]; tmp0[{at} + 1] = spreads[j];")
         else:
-            for position, value in ((1, "means[j]"), (2, f"spreads[j] / (number * {times})")):
-                address = moved(f"out{position - 1}", kept, position, dims)
-                at = dims.times("(first + j)", lane.strides[position])
-                body.append(f"({address})[{at}] = {value};")
+            body.append("const double mean = means[j], squares = spreads[j];")
+            body += self.results_at(kept, dims, lane)
         body += ["}", "}"]
         return self.step(body, dims, count(kept) * blocks)
 
@@ -302,10 +334,9 @@ class _Moments:
             MERGE.format(number="many", mean="piece[0]", squares="piece[1]"),
             "}",
             split_index(self.kept, "e", dims),
-            f"*({moved('out0', self.kept, 1, dims)}) = mean;",
-            f"*({moved('out1', self.kept, 2, dims)}) = squares / number;",
+            *self.results_at(self.kept, dims),
             "}",
         ]
-        operands = ("tmp0:double", "out0", "out1")
+        operands = ("tmp0:double", *references(self.members)[1:])
         units = self.results
         return CStep("\n".join(body), operands, tuple(dims.values), units, units * self.pieces)
