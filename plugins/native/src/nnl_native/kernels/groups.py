@@ -119,6 +119,12 @@ class _Writer:
             for name, member in self.members.items()
         ]
 
+    def access(self, pointer: str, name: str, index: str) -> str:
+        """Return an element at an index, or the offset of a member without memory."""
+        if self.members[name].reference:
+            return f"{pointer}[{index}]"
+        return f"({pointer} + {index})"
+
     def steps(self) -> dict[str, str]:
         """Return the distance of neighbours along the only axis, for `Once`."""
         last = self.over[-1].strides if self.over else (1,) * len(self.members)
@@ -139,7 +145,7 @@ class _Rows(_Writer):
         self.length = self.dims.add(inner.length)
         self.is_split = inner.length >= SPLIT
         starts = {
-            name: moved(member.reference, self.kept, position, self.dims)
+            name: moved(member.reference or "0", self.kept, position, self.dims)
             for position, (name, member) in enumerate(self.members.items())
         }
         lines = [
@@ -151,7 +157,7 @@ class _Rows(_Writer):
         ]
         plain = {name: f"v_{name}" for name in self.states} | self.numbers
         bases = {f"{name}_base": f"p_{name}" for name in self.members}
-        first = {name: f"p_{name}[0]" for name in self.members}
+        first = {name: self.access(f"p_{name}", name, "0") for name in self.members}
         once = {**plain, **first, **bases, **self.steps()}
         for stage in stages:
             if isinstance(stage, Once):
@@ -193,7 +199,7 @@ class _Rows(_Writer):
                 names[name] = f"v_{name}_{stream}"
         strides = self.over[-1].strides
         for (name, _), stride in zip(self.members.items(), strides, strict=True):
-            names[name] = f"q_{name}[{self.dims.times(at, stride)}]"
+            names[name] = self.access(f"q_{name}", name, self.dims.times(at, stride))
         return "{ " + Template(stage.text).substitute(names) + " }"
 
     def summed(self, stage: Pass) -> list[str]:
@@ -246,7 +252,7 @@ class _Lanes(_Writer):
         self.lane = lane
         starts = {}
         for position, (name, member) in enumerate(self.members.items()):
-            start = moved(member.reference, outer, position, self.dims)
+            start = moved(member.reference or "0", outer, position, self.dims)
             starts[name] = f"{start} + {self.dims.times('first', lane.strides[position])}"
         width, number = self.dims.add(lane.length), self.dims.add(blocks)
         lines = [
@@ -271,7 +277,8 @@ class _Lanes(_Writer):
             names = dict(own)
             prefix = "p" if isinstance(stage, Once) else "q"
             for name, stride in at.items():
-                names[name] = f"{prefix}_{name}[{self.dims.times('j', stride)}]"
+                at_j = self.dims.times("j", stride)
+                names[name] = self.access(f"{prefix}_{name}", name, at_j)
             if isinstance(stage, Once):
                 text = Template(stage.text).substitute({**names, **bases, **self.steps()})
                 lines.append(f"for (int64_t j = 0; j < lanes; j++) {{ {text} }}")

@@ -12,13 +12,15 @@ from nnl_native.kernel import Operand
 class Member(NamedTuple):
     """An operand as loops over a shape see it."""
 
-    reference: str  # "in0", "out1", "tmp0"
+    reference: str  # "in0", "out1", "tmp0"; "" for one without memory: it is its own offset
     c_type: str
     strides: tuple[int, ...]  # of each axis of the shape; 0 along which it is repeated
 
     @property
     def pointer(self) -> str:
         """Type of a pointer to it."""
+        if not self.reference:
+            return "int64_t "
         return f"{'const ' if self.reference.startswith('in') else ''}{self.c_type} *"
 
 
@@ -67,13 +69,13 @@ def reduced(
     return Member(reference, operand.c_type, strides)
 
 
-def counting(shape: Sequence[int], axes: Sequence[int]) -> tuple[int, ...]:
-    """Return strides that number the elements along the axes, the last axis fastest."""
+def counting(shape: Sequence[int], axes: Sequence[int]) -> Member:
+    """Return what is an element's number in its group, the last of the axes counting fastest."""
     strides, step = [0] * len(shape), 1
     for axis in reversed(axes):
         strides[axis] = step
         step *= shape[axis]
-    return tuple(strides)
+    return Member("", "int64_t", tuple(strides))
 
 
 def loops_over(
@@ -93,9 +95,7 @@ def loops_over(
         if (
             before is not None
             and before.is_reduced == loop.is_reduced
-            and all(
-                a == b * loop.length for a, b in zip(before.strides, loop.strides, strict=True)
-            )
+            and all(a == b * loop.length for a, b in zip(before.strides, loop.strides, strict=True))
         ):
             loops.pop()
             loop = loop._replace(length=before.length * loop.length)
@@ -121,9 +121,7 @@ def split_index(loops: Sequence[Loop], index: str, dims: Dims, prefix: str = "k"
     return "\n".join(lines)
 
 
-def moved(
-    start: str, loops: Sequence[Loop], member: int, dims: Dims, prefix: str = "k"
-) -> str:
+def moved(start: str, loops: Sequence[Loop], member: int, dims: Dims, prefix: str = "k") -> str:
     """Return C for an address, a member's number in the loops' strides, at ``k0``, ``k1``, ..."""
     terms = [
         dims.times(f"{prefix}{position}", loop.strides[member])
@@ -138,5 +136,6 @@ def references(members: Mapping[str, Member]) -> tuple[str, ...]:
     names = (
         f"{one.reference}:{one.c_type}" if one.reference.startswith("tmp") else one.reference
         for one in members.values()
+        if one.reference
     )
     return tuple(dict.fromkeys(names))
