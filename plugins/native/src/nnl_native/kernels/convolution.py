@@ -57,7 +57,7 @@ class Question(NamedTuple):
 @functools.lru_cache(maxsize=4096)
 def plan(question: Question, threads: int) -> Plan | None:
     """Return how oneDNN computes it; ``None`` where it would take a slow way or none."""
-    if not 3 <= len(question.x) <= 5 or min(question.before) < 0:
+    if not 3 <= len(question.x) <= 5 or any(pad < 0 for pad in question.before):
         return None
     if 0 in (prod(question.x), prod(question.y), prod(question.weight)):
         return None
