@@ -32,7 +32,7 @@ RULES = {
     "lenet": Rule("Momentum", {"lr": 0.01, "momentum": 0.9}),
     "resnet20": Rule("Momentum", {"lr": 0.01, "momentum": 0.9}, decay=1e-4),
     "gpt": Rule("Adam", {"alpha": 3e-4}),
-    "dcgan": Rule("Adam", {"alpha": 2e-4, "beta1": 0.5}),
+    "dcgan": Rule("Adam", {"alpha": 2e-5, "beta1": 0.5}),  # ten times as much amplifies rounding
     "lstm": Rule("Sgd", {"lr": 0.1}),
 }
 
