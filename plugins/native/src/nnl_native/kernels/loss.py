@@ -58,13 +58,14 @@ def softmax_cross_entropy(call: Call) -> Emission | None:
         "target": broadcast("in1", target, x.shape),
         "y": broadcast("out0", y, x.shape),
     }
-    each, sums, own = "", ("+:s",), "1"
+    each, own, sums = "", "1", ["+:s"]
     if weight is not None:
         members["w"] = _weighted(weight, x.shape, axis, "in2")
         own = "${w_base}[label * $w_step]"
     if smoothing:
         share = "$w" if weight is not None else "1"
-        each, sums = f"$t += ($x - $m) * {share}; $u += {share};", ("+:s", "+:t", "+:u")
+        each = f"$t += ($x - $m) * {share}; $u += {share};"
+        sums += ["+:t", "+:u"]
     exp = function("exp", x.c_type)
     loss = f"{own} * (total - (${{x_base}}[label * $x_step] - $m))"
     if smoothing:
@@ -74,7 +75,7 @@ def softmax_cross_entropy(call: Call) -> Emission | None:
         )
     stages: list[Stage] = [
         LARGEST,
-        Pass(f"const T e = {exp}($x - $m); $p = e; $s += e; {each}", sums),
+        Pass(f"const T e = {exp}($x - $m); $p = e; $s += e; {each}", tuple(sums)),
         Once(
             labelled(target, call.attributes["ignore_index"])
             + f"{{ const T total = log($s); const int64_t label = MAX($label, 0);\n"
@@ -128,7 +129,7 @@ def softmax_cross_entropy_gradient(call: Call) -> Emission | None:
         stages.append(Once("$u = $classes;"))
     # How much of g the label's class has, how much all have together, and each has of itself.
     spread = f"(T){smoothing!r} / $classes"
-    everywhere = f"$at + $each * (T)$u" if smoothing else "$at"
+    everywhere = "$at + $each * (T)$u" if smoothing else "$at"
     change = f"$p * $all - $each * {share}" if smoothing else "$p * $all"
     stages += [
         Once(
@@ -143,9 +144,7 @@ def softmax_cross_entropy_gradient(call: Call) -> Emission | None:
     states = dict.fromkeys(("at", "all", "each"), State("T"))
     states |= {"label": State("int64_t"), "none": State("int32_t"), "u": State("double")}
     numbers = {"classes": p.shape[axis]}
-    step = group_step(
-        p.shape, [axis], p.c_type, members, states, stages, numbers=numbers
-    )
+    step = group_step(p.shape, [axis], p.c_type, members, states, stages, numbers=numbers)
     return Emission((step,))
 
 
@@ -171,9 +170,7 @@ def categorical_cross_entropy(call: Call) -> Emission | None:
     )
     states = {"label": State("int64_t")}
     numbers = {"classes": x.shape[axis]}
-    step = group_step(
-        x.shape, [axis], x.c_type, members, states, [Once(text)], numbers=numbers
-    )
+    step = group_step(x.shape, [axis], x.c_type, members, states, [Once(text)], numbers=numbers)
     return Emission((step._replace(cost=4 * elements(y.shape)),))
 
 

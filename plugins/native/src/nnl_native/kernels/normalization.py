@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from nnl_native.kernel import Call, Emission, as_they_are, elements, emitter
-from nnl_native.kernels.groups import Once, Pass, State, group_step
+from nnl_native.kernels.groups import Once, Pass, Stage, State, group_step
 from nnl_native.kernels.nest import broadcast
 
 
@@ -29,7 +29,7 @@ def standardize(call: Call) -> Emission | None:
         return Emission(()) if not mean.size else None
     axes = [axis % len(x.shape) for axis in call.attributes["axes"]]
     eps = f"(T){call.attributes['eps']!r}"
-    stages = [
+    stages: list[Stage] = [
         Pass("$s += $x;", ("+:s",)),
         Once("$c = $s / $n; $mean = $c;"),
         Pass("const T e = $x - $c; $v += e * e;", ("+:v",)),
@@ -64,7 +64,7 @@ def standardize_gradient(call: Call) -> Emission | None:
         return Emission(())
     axes = [axis % len(x.shape) for axis in call.attributes["axes"]]
     eps = f"(T){call.attributes['eps']!r}"
-    stages = [
+    stages: list[Stage] = [
         Once(f"$c = $mean; $f = 1 / {_root(c_type)}($variance + {eps});"),
         Pass("const T h = $g * $gamma; $l += h; $a += h * ($x - $c);", ("+:l", "+:a")),
         Once("$level = $l / $n; $along = $a / $n * $f * $f;"),

@@ -169,7 +169,6 @@ class _Reduction:
     def step(self) -> CStep:
         """Return the step that folds each piece."""
         dims = self.dims
-        width = dims.add(self.times * min(WIDTH, self.lane.length))
         pieces, blocks = dims.add(self.pieces), dims.add(self.blocks)
         lanes, times = dims.add(self.lane.length), dims.add(self.times)
         number = len(self.members)
@@ -194,10 +193,9 @@ class _Reduction:
             f"high = {longest} * (piece + 1) / {pieces};"
         )
         for position, loop in enumerate(self.outer):
-            bounds = ("low", "high") if not position else ("0", dims.add(loop.length))
-            body.append(
-                f"for (int64_t r{position} = {bounds[0]}; r{position} < {bounds[1]}; r{position}++) {{"
-            )
+            low, high = ("low", "high") if not position else ("0", dims.add(loop.length))
+            r = f"r{position}"
+            body.append(f"for (int64_t {r} = {low}; {r} < {high}; {r}++) {{")
         start = "0" if self.outer else "low"
         rows = dims.add(self.row.length) if self.outer else "(high - low)"
         for position, (name, member) in enumerate(self.members.items()):
@@ -280,9 +278,7 @@ class _Reduction:
         if self.pieces > 1:
             everything = dims.add(count(self.kept) * self.lane.length)
             pieces, blocks = dims.add(self.pieces), dims.add(self.blocks)
-            target = (
-                f"tmp0[piece * {everything} + u / {pieces} / {blocks} * {lanes} + first + j]"
-            )
+            target = f"tmp0[piece * {everything} + u / {pieces} / {blocks} * {lanes} + first + j]"
             return f"for (int64_t j = 0; j < own; j++) {target} = total[j];"
         address = moved(self.target.reference, self.kept, self.out, dims)
         at = dims.times("(first + j)", self.lane.strides[self.out])
@@ -303,16 +299,15 @@ class _Reduction:
             f"typedef {self.source.total} A, T;",
             "for (int64_t e = begin; e < end; e++) {",
             "A total = tmp0[e];",
-            f"for (int64_t k = 1; k < {pieces}; k++) {{ const A piece = tmp0[k * {everything} + e];",
+            f"for (int64_t k = 1; k < {pieces}; k++) {{",
+            f"const A piece = tmp0[k * {everything} + e];",
             f"total = {self.both('total', 'piece')}; }}",
             where,
             f"{self.target.reference}[{address}] = {self.finished('total', dims)};",
             "}",
         ]
         operands = (f"tmp0:{self.source.total}", self.target.reference)
-        return CStep(
-            "\n".join(body), operands, tuple(dims.values), results, results * self.pieces
-        )
+        return CStep("\n".join(body), operands, tuple(dims.values), results, results * self.pieces)
 
 
 # Operators ---------------------------------------------------------------------------------------

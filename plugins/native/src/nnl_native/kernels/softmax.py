@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from nnl_native.kernel import Call, Emission, as_they_are, emitter
-from nnl_native.kernels.groups import Once, Pass, State, group_step
+from nnl_native.kernels.groups import Once, Pass, Stage, State, group_step
 from nnl_native.kernels.nest import broadcast
 
 LARGEST = Pass("$m = $x > $m ? $x : $m;", ("max:m",))  # NaN comes out of the exponentials
@@ -31,7 +31,7 @@ def softmax(call: Call) -> Emission | None:
         return Emission(())
     exp = function("exp", x.c_type)
     masked = call.operator.name == "nnl::masked_softmax"
-    stages = [
+    stages: list[Stage] = [
         LARGEST,
         Once("if ($m == -INFINITY) $m = 0;" if masked else ""),
         Pass(f"const T e = {exp}($x - $m); $y = e; $s += e;", ("+:s",)),
@@ -40,7 +40,9 @@ def softmax(call: Call) -> Emission | None:
     ]
     members = {"x": broadcast("in0", x, x.shape), "y": broadcast("out0", y, x.shape)}
     states = {"m": State("T", "-INFINITY"), "s": State("double"), "f": State("T")}
-    return Emission((group_step(x.shape, [axis_of(call)], x.c_type, members, states, stages, weight=16),))
+    return Emission(
+        (group_step(x.shape, [axis_of(call)], x.c_type, members, states, stages, weight=16),)
+    )
 
 
 @emitter("nnl::log_softmax", layouts=as_they_are)
@@ -52,7 +54,7 @@ def log_softmax(call: Call) -> Emission | None:
     if not x.size:
         return Emission(())
     exp = function("exp", x.c_type)
-    stages = [
+    stages: list[Stage] = [
         LARGEST,
         Pass(f"$s += {exp}($x - $m);", ("+:s",)),
         Once("$f = log($s);"),
@@ -60,7 +62,9 @@ def log_softmax(call: Call) -> Emission | None:
     ]
     members = {"x": broadcast("in0", x, x.shape), "y": broadcast("out0", y, x.shape)}
     states = {"m": State("T", "-INFINITY"), "s": State("double"), "f": State("T")}
-    return Emission((group_step(x.shape, [axis_of(call)], x.c_type, members, states, stages, weight=16),))
+    return Emission(
+        (group_step(x.shape, [axis_of(call)], x.c_type, members, states, stages, weight=16),)
+    )
 
 
 @emitter("nnl::softmax_gradient", "nnl::log_softmax_gradient", layouts=as_they_are)
@@ -72,6 +76,7 @@ def softmax_gradient(call: Call) -> Emission | None:
         return None
     if not g.size:
         return Emission(())
+    stages: list[Stage]
     if call.operator.name == "nnl::softmax_gradient":
         stages = [
             Pass("$s += $g == 0 ? (T)0 : $g * $y;", ("+:s",)),
@@ -91,4 +96,6 @@ def softmax_gradient(call: Call) -> Emission | None:
         "dx": broadcast("out0", dx, g.shape),
     }
     states = {"s": State("double"), "t": State("T")}
-    return Emission((group_step(g.shape, [axis_of(call)], g.c_type, members, states, stages, weight=8),))
+    return Emission(
+        (group_step(g.shape, [axis_of(call)], g.c_type, members, states, stages, weight=8),)
+    )
