@@ -105,6 +105,9 @@ COMMANDS = (
     CommandSpec(
         "profile", "nnl_core.cli.profile", "time the steps and nodes of a model", tolerant=True
     ),
+    CommandSpec(
+        "bench", "nnl_core.cli.bench", "measure latency and throughput of a model", tolerant=True
+    ),
     CommandSpec("plugins", "nnl_core.cli.plugins", "list plugins and examine them", tolerant=True),
     CommandSpec("plugin", "nnl_core.cli.plugin", "start a plugin of your own", tolerant=True),
 )

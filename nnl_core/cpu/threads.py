@@ -21,6 +21,7 @@ import numpy as np
 
 from nnl_core.graph.operator import Array
 
+VARIABLE = "NNL_NUM_THREADS"
 SMALL = 1 << 17  # multiply-adds of a product up to which OpenBLAS uses one thread anyway
 LARGE = 1 << 24  # multiply-adds of a product from which on BLAS uses its threads
 
@@ -31,10 +32,27 @@ Result = TypeVar("Result")
 @functools.cache
 def thread_count() -> int:
     """Return how many threads blocks are shared among: ``NNL_NUM_THREADS``, else the cores."""
-    asked = os.environ.get("NNL_NUM_THREADS", "")
+    asked = os.environ.get(VARIABLE, "")
     if asked.isdecimal() and int(asked) > 0:
         return int(asked)
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+@contextmanager
+def use_threads(count: int) -> Iterator[None]:
+    """Use so many threads inside a ``with`` block, as `thread_count` tells whoever asks."""
+    before = os.environ.get(VARIABLE)
+    os.environ[VARIABLE] = str(count)
+    thread_count.cache_clear()
+    try:
+        with blas_threads(count):
+            yield
+    finally:
+        if before is None:
+            del os.environ[VARIABLE]
+        else:
+            os.environ[VARIABLE] = before
+        thread_count.cache_clear()
 
 
 def share(work: Callable[[Sequence[Item]], Result], items: Sequence[Item]) -> list[Result]:
