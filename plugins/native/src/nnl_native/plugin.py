@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from nnl_core.hooks import BackendSpec, Plugin
+from nnl_core.hooks import BackendSpec, CommandSpec, Plugin
 
 
 class NativePlugin(Plugin):
-    """Contributes the backend ``native``."""
+    """Contributes the backend ``native`` and the command ``nnl cache``."""
 
     name = "native"
 
@@ -19,5 +19,16 @@ class NativePlugin(Plugin):
                 "generated C and oneDNN, a program in one call",
                 probe="nnl_native.probe:probe",
                 priority=10,
+            )
+        ]
+
+    def nnl_commands(self) -> list[CommandSpec]:
+        """Name the command on the cache of compiled kernels."""
+        return [
+            CommandSpec(
+                "cache",
+                "nnl_native.cache_command",
+                "show or clear the cache of compiled kernels",
+                tolerant=True,
             )
         ]
