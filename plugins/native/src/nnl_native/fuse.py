@@ -142,9 +142,7 @@ class _Fuser:
         if None not in (first.kept, second.kept) and first.kept != second.kept:
             return False
         if first.kept is not None or second.kept is not None:
-            dtypes = {
-                self.graph.specs[value].dtype for value in (*first.results, *second.results)
-            }
+            dtypes = {self.graph.specs[value].dtype for value in (*first.results, *second.results)}
             if len(dtypes) != 1:
                 return False
         read = {value for member in other for value in member.inputs}

@@ -57,6 +57,7 @@ class Frame:
         self.slots_address = self.slots.ctypes.data
         self.given: list[Array | None] = [None] * len(program.places)
         self.arrays: dict[int, Array] = {}
+        self.copies: dict[int, Array] = {}  # of what was handed in with gaps, by place
         self.prepared = -1  # the number of what its slots point to
         base = self.arena.ctypes.data
         for value, offset in program.plan.offsets.items():
@@ -107,9 +108,10 @@ class NativeProgram:
         self.is_native = all(piece.emission is not None for piece in pieces)
         functions, broken = self._compile(pieces)
         for piece in pieces:
-            if piece.emission is not None and piece.instruction.outputs[0] in broken:
-                piece = Piece(piece.instruction, None, piece.scratch)
-            self._add(piece)
+            if piece.instruction.outputs[0] in broken:
+                self._segments.append(Segment(0, 0, self._by_numpy(piece), piece))
+            else:
+                self._add(piece)
         self._addresses = functions
         self._merge()
         self._free.append(Frame(self))
@@ -235,7 +237,7 @@ class NativeProgram:
             self._bind(frame, leaves, outputs, prepared)
             for segment in self._segments if observer is None else self._each:
                 self._run_segment(segment, frame, observer)
-            if self._copies:
+            if self._copies or frame.copies:
                 self._finish(frame, outputs)
         finally:
             self._free.append(frame)
@@ -294,12 +296,11 @@ class NativeProgram:
             frame.arrays.clear()
 
     def _place(self, frame: Frame, position: int, array: Array) -> None:
-        if not array.flags.c_contiguous:
-            array = np.ascontiguousarray(array)
-            frame.given[position] = None
-            frame.arrays[-1 - position] = array  # alive as long as its address
-        else:
+        if array.flags.c_contiguous:
             frame.given[position] = array
+        else:
+            frame.given[position] = None
+            frame.copies[position] = array = np.ascontiguousarray(array)
         frame.slots[self.places[position]] = array.ctypes.data
 
     def _run_segment(self, segment: Segment, frame: Frame, observer: Observer | None) -> None:
@@ -326,9 +327,10 @@ class NativeProgram:
 
     def _explain(self, bound: BoundStep, frame: Frame) -> None:
         """Raise what NumPy raises for an instruction whose kernel refused its values."""
-        instruction = bound.piece.instruction
-        self._numpy_call(instruction)(frame)
-        raise OperatorError(f"operator {instruction.label!r} failed in native code")
+        self._by_numpy(bound.piece)(frame)
+        raise OperatorError(
+            f"operator {bound.piece.instruction.label!r} failed in native code, and not in NumPy"
+        )
 
     def array(self, frame: Frame, value: int) -> Array:
         """Return a value as an array in its own memory."""
@@ -361,6 +363,36 @@ class NativeProgram:
                 raise
             except Exception as error:
                 raise OperatorError(f"operator {operator.name!r} failed: {error}") from error
+
+        return call
+
+    def _by_numpy(self, piece: Piece) -> Call:
+        """Return what computes by NumPy an instruction that has steps which fail."""
+        instruction = piece.instruction
+        specs = self.graph.specs
+        results = instruction.outputs[: len(instruction.outputs) - len(piece.scratch)]
+        calls = []
+        for member in instruction.members or (instruction,):
+            assert member.operator is not None
+            given = [None if v == ABSENT else specs[v] for v in member.inputs]
+            calls.append((member, select_call(member.operator, given, member.attributes)))
+
+        def call(frame: Frame) -> None:
+            values = {v: self.array(frame, v) for v in instruction.inputs if v != ABSENT}
+            for member, kernel in calls:
+                arrays = [None if v == ABSENT else values[v] for v in member.inputs]
+                try:
+                    with np.errstate(all="ignore"):
+                        made = kernel(*arrays, out=None, **member.attributes)
+                except NnlError:
+                    raise
+                except Exception as error:
+                    name = member.label
+                    raise OperatorError(f"operator {name!r} failed: {error}") from error
+                values.update(zip(member.outputs, made if isinstance(made, tuple) else (made,)))
+            for value in results:
+                if self._lowering.layouts[value].opaque is None:
+                    np.copyto(self.array(frame, value), values[value], casting="unsafe")
 
         return call
 
@@ -403,6 +435,11 @@ class NativeProgram:
             moved.append((target, source))
         for target, source in moved:
             np.copyto(target, source)
+        first = len(self.graph.leaves)
+        for position, copy in frame.copies.items():
+            if position >= first:
+                np.copyto(outputs[self._direct[position - first]], copy)
+        frame.copies.clear()
 
 
 def _merged(segments: Sequence[Segment]) -> list[Segment]:

@@ -12,6 +12,7 @@ import numpy as np
 from nnl_core.graph.ir import ABSENT, Instruction
 from nnl_core.graph.operator import Operator
 from nnl_native.kernel import C_TYPES, CStep, Emission, Layout, Operand, dense
+from nnl_native.kernels.foreign import expression_compiles
 
 Value = Callable[[int], Operand]
 
@@ -109,9 +110,7 @@ def emit_group(
         return None
     shape = results[0].shape
     operands = [*results, *given]
-    loops = merge_axes(
-        shape, results[0].order, [broadcast_strides(one, shape) for one in operands]
-    )
+    loops = merge_axes(shape, results[0].order, [broadcast_strides(one, shape) for one in operands])
     names = [f"out{k}" for k in range(len(outputs))] + [f"in{k}" for k in range(len(inputs))]
     numbers = [*outputs, *inputs]
     size = math.prod(shape)
@@ -257,10 +256,15 @@ def expression_of(
     text = in_double(expression) if is_double else in_float(expression)
     number = member.outputs[0]
     converted = f"(({text}) != 0)" if result.dtype == np.bool_ else f"({text})"
-    return (
+    statement = (
         f"{result.c_type} v{number}; {{ {' '.join(lines)} "
         f"v{number} = ({result.c_type}){converted}; }}"
     )
+    if not operator.module.startswith("nnl_core."):
+        types = {one: value(one).c_type for one in member.inputs if one != ABSENT}
+        if not expression_compiles(operator, statement, types):
+            return None
+    return statement
 
 
 IN_PLACE_OF_EXPRESSIONS = {"nnl::broadcast_to": "x", "nnl::cast": "x"}
@@ -284,7 +288,9 @@ def in_float(expression: str) -> str:
 
 def in_double(expression: str) -> str:
     """Return an expression with double-precision numbers and functions."""
-    plain = FLOAT_NUMBER.sub(lambda found: found[1] if "." in found[1] else f"{found[1]}.", expression)
+    plain = FLOAT_NUMBER.sub(
+        lambda found: found[1] if "." in found[1] else f"{found[1]}.", expression
+    )
     return CALL.sub(
         lambda found: found[1][:-1] if found[1] in DOUBLE_FUNCTIONS else found[1], plain
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from importlib.util import find_spec
@@ -150,7 +151,40 @@ def _compiles(step: CStep, call: Call, kernel: KernelSource) -> bool:
         words = error.message.partition("\n")[2] or error.message
         warnings.warn(
             f"{_owner(call.operator)}: the C kernel of operator {call.operator.name!r} does not "
-            f"compile, and NumPy computes it instead{_place(call.operator, kernel)}:\n{words}",
+            f"compile, and NumPy computes it instead{_place(call.operator, kernel.text)}:\n{words}",
+            RuntimeWarning,
+            stacklevel=2,
+        )
+        return False
+    return True
+
+
+def expression_compiles(operator: Operator, statement: str, inputs: Mapping[int, str]) -> bool:
+    """Tell whether an operator's C expression compiles; where it does not, a warning says so.
+
+    ``statement`` computes a value ``v<number>`` from others, whose types ``inputs`` gives. A fused
+    loop would fail as a whole, and not say because of whom.
+    """
+    numbers: dict[str, str] = {}
+    declared = " ".join(f"const {c_type} v{number} = 0;" for number, c_type in inputs.items())
+    text = re.sub(
+        r"\bv\d+\b",
+        lambda found: numbers.setdefault(found[0], f"v{len(numbers)}"),
+        f"void NAME(void) {{ {declared}\n{statement} }}",
+    )
+    name = kernel_name(text)
+    if name in _refused:
+        return False
+    try:
+        load_functions({name: text})
+    except CompileError as error:
+        _refused.add(name)
+        words = error.message.partition("\n")[2] or error.message
+        expression = operator.expression or ""
+        warnings.warn(
+            f"{_owner(operator)}: the elementwise expression {expression!r} of operator "
+            f"{operator.name!r} does not compile, and NumPy computes it instead"
+            f"{_place(operator, expression)}:\n{words}",
             RuntimeWarning,
             stacklevel=2,
         )
@@ -183,11 +217,11 @@ def _owner(operator: Operator) -> str:
     return f"module {operator.module}"
 
 
-def _place(operator: Operator, kernel: KernelSource) -> str:
-    """Return where a kernel starts, if its text is found in the module of the operator."""
+def _place(operator: Operator, text: str) -> str:
+    """Return where a text starts, if it is found in the module of the operator."""
     spec = find_spec(operator.module) if operator.module != "__main__" else None
     if spec is None or spec.origin is None or not spec.origin.endswith(".py"):
         return ""
     source = Path(spec.origin).read_text("utf-8")
-    before, found, _ = source.partition(kernel.text)
+    before, found, _ = source.partition(text)
     return f" (its line 1 is line {before.count(chr(10)) + 1} of {spec.origin})" if found else ""

@@ -28,7 +28,9 @@ WIDEST = 1024  # columns that have partial sums of their own
 CHUNKS = 16
 
 
-def kept_axes(instruction: Instruction, shape: Sequence[int], result: Sequence[int]) -> frozenset[int]:
+def kept_axes(
+    instruction: Instruction, shape: Sequence[int], result: Sequence[int]
+) -> frozenset[int]:
     """Return the axes longer than 1 that a sum leaves."""
     attributes = instruction.attributes
     rank = len(shape)
@@ -187,7 +189,9 @@ class _Writer:
         if not direct:
             for k in range(len(self.sums)):
                 lines.append(f"memset(sum{k}, 0, {total} * sizeof(T));")
-            lines.append(f"const int64_t first = {self.dim(lengths[0])} * unit / {self.dim(units)};")
+            lines.append(
+                f"const int64_t first = {self.dim(lengths[0])} * unit / {self.dim(units)};"
+            )
             lines.append(
                 f"const int64_t last = {self.dim(lengths[0])} * (unit + 1) / {self.dim(units)};"
             )
@@ -212,7 +216,9 @@ class _Writer:
         lines = []
         for k, one in enumerate(self.sums):
             if one.scale != 1.0:
-                count = self.dim(self.kept_size // lengths[0]) if direct else self.dim(self.kept_size)
+                count = (
+                    self.dim(self.kept_size // lengths[0]) if direct else self.dim(self.kept_size)
+                )
                 start = f"unit * {count}" if direct else "0"
                 lines.append(
                     f"for (int64_t k = 0; k < {count}; k++) "
