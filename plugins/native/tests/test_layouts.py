@@ -19,6 +19,8 @@ from nnl_native.kernels.convolution import Question, plan
 from nnl_native.kernels.reorder import reorder
 from nnl_native.program import NativeProgram
 
+needs_onednn = pytest.mark.skipif(onednn.problem() is not None, reason=str(onednn.problem()))
+
 
 def copied(array, order, wanted):
     """Copy an array whose axes lie in one order into another order, in two shares of the work."""
@@ -88,6 +90,7 @@ def computed(name, attributes, *arrays):
     return outputs[0]
 
 
+@needs_onednn
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize(
     ("rows", "inner", "columns"),
@@ -109,6 +112,7 @@ def test_a_product_of_matrices_is_numpys(rows, inner, columns, transposed, dtype
     np.testing.assert_allclose(result, wanted, rtol=tolerance, atol=tolerance)
 
 
+@needs_onednn
 @pytest.mark.parametrize(
     ("first", "second"),
     [
@@ -125,6 +129,7 @@ def test_stacks_of_matrices_broadcast(first, second):
     np.testing.assert_allclose(result, a @ b, rtol=1e-4, atol=1e-4)
 
 
+@needs_onednn
 @pytest.mark.parametrize("batch", [3, 90])
 def test_an_affine_layer_flattens_inputs_and_outputs(batch):
     rng = np.random.default_rng(0)
@@ -144,9 +149,6 @@ def question(kind="forward", **changes):
         kind, (2, 16, 9, 9), (32, 16, 3, 3), (2, 32, 9, 9), False, (1, 1), (1, 1), (1, 1), 1
     )
     return base._replace(**changes)
-
-
-needs_onednn = pytest.mark.skipif(onednn.problem() is not None, reason=str(onednn.problem()))
 
 
 @needs_onednn
