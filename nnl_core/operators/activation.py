@@ -377,7 +377,7 @@ def gelu_operator(x: Array) -> Array:
 
 
 gelu_operator.elementwise(
-    "x < -1000.0f ? 0.0f : 0.5f * x * (1.0f + tanhf(0.7978845608f * (x + 0.044715f * x * x * x)))"
+    "x < -1000.0f ? 0.0f : 0.5f * x * (1.0f + tanhf(0.7978845608028654f * (x + 0.044715f * x * x * x)))"
 )
 gelu_operator.samples(unary_samples)
 
@@ -399,7 +399,9 @@ def exact_gelu_operator(x: Array) -> Array:
     return 0.5 * np.maximum(x, -FAR) * (1 + lookup("nnl::erf").reference(x * math.sqrt(0.5)))
 
 
-exact_gelu_operator.elementwise("x < -1000.0f ? 0.0f : 0.5f * x * (1.0f + erff(0.7071067812f * x))")
+exact_gelu_operator.elementwise(
+    "x < -1000.0f ? 0.0f : 0.5f * x * (1.0f + erff(0.7071067811865476f * x))"
+)
 exact_gelu_operator.samples(unary_samples)
 
 

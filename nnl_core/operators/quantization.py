@@ -450,8 +450,8 @@ def pow2_quantize_operator(
 
 pow2_quantize_operator.elementwise(
     "x != x ? x : (x < 0 && !sign) ? (with_zero ? 0.0f : low) :"
-    " (fabsf(x) < low * 0.70710678f || x == 0) ? (with_zero ? 0.0f : x < 0 ? -low : low) :"
-    " copysignf(fmaxf(low, ldexpf(1.0f, ilogbf(fminf(fabsf(x), high) * 1.41421356f))), x)"
+    " (fabsf(x) < low * 0.7071067811865476f || x == 0) ? (with_zero ? 0.0f : x < 0 ? -low : low) :"
+    " copysignf(fmaxf(low, ldexpf(1.0f, ilogbf(fminf(fabsf(x), high) * 1.4142135623730951f))), x)"
 )
 
 
