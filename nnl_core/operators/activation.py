@@ -377,7 +377,8 @@ def gelu_operator(x: Array) -> Array:
 
 
 gelu_operator.elementwise(
-    "x < -1000.0f ? 0.0f : 0.5f * x * (1.0f + tanhf(0.7978845608028654f * (x + 0.044715f * x * x * x)))"
+    "x < -1000.0f ? 0.0f : "
+    "0.5f * x * (1.0f + tanhf(0.7978845608028654f * (x + 0.044715f * x * x * x)))"
 )
 gelu_operator.samples(unary_samples)
 
