@@ -52,10 +52,10 @@ class Recipe:
 
     def __repr__(self) -> str:
         lines = [f"v{k} = leaf{leaf.shape}" for k, leaf in enumerate(self.leaves)]
-        lines += [
-            f"v{k} = {text.format(*(f'v{i}' for i in inputs))}  # {self.shapes[k]}"
-            for k, (text, _, inputs) in enumerate(self.steps, len(self.leaves))
-        ]
+        for k, (text, _, inputs) in enumerate(self.steps, len(self.leaves)):
+            for position, i in enumerate(inputs):
+                text = text.replace("{}", f"v{i}", 1).replace(f"{{{position}}}", f"v{i}")
+            lines.append(f"v{k} = {text}  # {self.shapes[k]}")
         return "\n".join([*lines, f"asked: {self.asked}"])
 
 
