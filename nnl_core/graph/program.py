@@ -17,7 +17,7 @@ from nnl_core.graph.passes.memory import MemoryReport
 from nnl_core.session import current_session
 
 CACHE_SIZE = 512
-CACHE_BYTES = 1 << 30  # of intermediates: inputs of many shapes must not fill the memory
+CACHE_BYTES = 1 << 30  # of what they compute: inputs of many shapes must not fill the memory
 
 Observer = Callable[[Instruction, Sequence[Buffer | None], Sequence[Buffer] | None], None]
 
@@ -106,10 +106,14 @@ def compile_graph(graph: Graph, backend: Backend, *, optimize: bool = True) -> P
     program = session.compile_graph(Request(graph, backend, optimize))
     with _cache_lock:
         _cache[key] = program
-        held = sum(one.memory.peak for one in _cache.values())
+        held = sum(_held(one) for one in _cache.values())
         while len(_cache) > CACHE_SIZE or (held > CACHE_BYTES and len(_cache) > 1):
-            held -= _cache.popitem(last=False)[1].memory.peak
+            held -= _held(_cache.popitem(last=False)[1])
     return program
+
+
+def _held(program: Program) -> int:
+    return program.memory.peak + program.memory.prepared
 
 
 def default_compile(request: Request) -> Program:

@@ -7,8 +7,11 @@ import pytest
 
 import nnl_core as nnl
 from nnl_core import PF, F, Variable
+from nnl_core.data import ArraySource
 from nnl_core.graph.backend import current_backend
 from nnl_core.graph.execute import ForwardPlan
+from nnl_core.session import current_session
+from nnl_core.training import Model, Predictor
 
 
 @pytest.fixture(autouse=True)
@@ -154,3 +157,26 @@ def test_double_precision_is_folded_in_double_precision():
     y.forward(clear_buffer=True)
     wanted = (x.d @ w.d - values[2]) / np.sqrt(values[3] + 1e-5) * values[1] + values[0]
     np.testing.assert_allclose(y.d, wanted, rtol=1e-12)
+
+
+def test_a_predictor_runs_what_is_folded():
+    def network(x):
+        return normalized(PF.convolution(x, 4, (3, 3)))
+
+    class Graphs:
+        def __init__(self):
+            self.found = []
+
+        def nnl_on_graph_compiled(self, event):
+            self.found.append(event.program.graph)
+
+    data = ArraySource({"x": np.zeros((5, 3, 6, 7), np.float32)})
+    heard = Graphs()
+    with current_session().listen(heard):
+        found = Predictor(Model(network)).run(data)
+    (graph,) = heard.found
+    assert found["output"].shape == (5, 4, 4, 5)
+    weights = {
+        graph.specs[i.outputs[0]].shape for i in graph.instructions if i.label == "normalize"
+    }
+    assert weights == {(4, 3, 3, 3), (1, 4, 1, 1)}
