@@ -191,3 +191,21 @@ def test_a_profile_has_a_row_for_each_instruction():
     program = program_of(y)
     (plan,) = [p for _, p in y._plans.values() if p.program is program]
     assert len(plan.profile(1)) == len(program.graph.instructions)
+
+
+def test_a_few_small_constants_are_not_worth_preparing(prepared):
+    with nnl.parameter_scope("", {}):
+        y = PF.affine(F.tanh(PF.affine(Variable((8, 2)), 4, name="a")), 2, name="b")
+        solver = S.Sgd(lr=0.1)
+        solver.set_parameters(nnl.get_parameters())
+        nnl.compile_step(F.mean(y * y), solver).run()
+    assert prepared == []
+
+
+def test_a_large_constant_is_brought_to_its_layout_once(prepared):
+    weight = np.random.default_rng(0).normal(size=(16, 3, 3, 3)).astype(np.float32)
+    x = Variable.from_numpy_array(np.ones((2, 3, 8, 8), np.float32))
+    y = F.convolution(x, Variable.constant(weight))
+    for _ in range(3):
+        assert_same(on_native(y), np.broadcast_to(weight.sum((1, 2, 3))[:, None, None], y.shape))
+    assert len(prepared) == 1

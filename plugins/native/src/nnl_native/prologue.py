@@ -46,8 +46,6 @@ def split(lowering: Lowering) -> Prologue:
     early, late = _parted(lowering)
     if not any(piece.emission is None or piece.emission.steps for piece in early):
         return Prologue()
-    lowering.pieces[:] = [*early, *late]
-    graph.instructions = [piece.instruction for piece in lowering.pieces]
     read = {value for piece in early for value in piece.instruction.inputs}
     made = {value for piece in early for value in piece.instruction.outputs}
     offsets: dict[int, int] = {}
@@ -59,6 +57,10 @@ def split(lowering: Lowering) -> Prologue:
             offsets[value] = end
             end += -(-graph.specs[value].nbytes // ALIGNMENT) * ALIGNMENT
     steady = tuple(position for position in graph.steady if graph.leaves[position] in read)
+    if not steady and end <= SMALL:  # a few small constants: to hold them costs as much
+        return Prologue()
+    lowering.pieces[:] = [*early, *late]
+    graph.instructions = [piece.instruction for piece in lowering.pieces]
     return Prologue(len(early), steady, offsets, end)
 
 
