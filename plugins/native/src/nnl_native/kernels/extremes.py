@@ -2,59 +2,70 @@
 
 from __future__ import annotations
 
-from nnl_native.kernel import CStep, Emission, Operand
-
-# A negative position counts from the end where it may. What is no position says so in `failure`,
-# which is to be looked at before the result is used.
-TEXT = """
-#ifndef NNL_POSITION_{name}
-#define NNL_POSITION_{name}
-INLINE int64_t nnl_position_{name}({kind} value, int64_t length, int from_end, int32_t *failure) {{
-    {check}
-    int64_t place = (int64_t)value;
-    if (({kind})place != value) {{ *failure = 1; return 0; }}
-    if (from_end && place < 0) place += length;
-    if (place < 0 || place >= length) {{ *failure = 1; return 0; }}
-    return place;
-}}
-#endif
-"""
-RANGE = "if (!(value > -9e18f && value < 9e18f)) { *failure = 1; return 0; }"  # of the cast
+from nnl_native.kernel import C_TYPES, Call, Emission, as_they_are, elements, emitter
+from nnl_native.kernels.groups import Once, Pass, Stage, State, group_step
+from nnl_native.kernels.nest import broadcast, counting, reduced
 
 
-def reader(indices: Operand) -> str:
-    """Return the C function that reads the positions in an operand."""
-    check = RANGE if indices.dtype.kind == "f" else ""
-    return TEXT.format(name=indices.dtype.name, kind=indices.c_type, check=check)
-
-
-def position(indices: Operand, value: str, length: str, *, from_end: bool = False) -> str:
-    """Return a C expression of one position."""
-    return f"nnl_position_{indices.dtype.name}({value}, {length}, {int(from_end)}, failure)"
-
-
-def flat_position(indices: Operand, depth: int, at: int, element: str) -> list[str]:
-    """Return what declares ``place``, the row that positions along several axes name.
-
-    Their lengths are ``d[at]`` and the following; ``element`` is the C expression of the position
-    along ``axis``.
-    """
-    lines = ["int64_t place = 0;"]
-    for axis in range(depth):
-        one = position(
-            indices, element.replace("axis", str(axis)), f"d[{at + axis}]", from_end=True
-        )
-        lines.append(f"place = place * d[{at + axis}] + {one};")
-    return [*lines, "if (*failure) return;"]
-
-
-def only_checked(
-    name: str, indices: Operand, lengths: tuple[int, ...], *, from_end: bool = False
-) -> Emission:
-    """Look at positions of which nothing is made: ``lengths`` are of equal parts of them."""
-    if not indices.size:
+@emitter("nnl::argmax", "nnl::argmin", layouts=as_they_are)
+def position(call: Call) -> Emission | None:
+    """The extreme, then the least number of an element that equals it, or that is NaN."""
+    (x,), (y,) = call.inputs, call.outputs
+    if x is None or x.dtype.name not in ("float32", "float64"):
+        return None
+    if not x.size:
         return Emission(())
-    value = position(indices, f"{name}[i]", "d[1 + i / d[0]]", from_end=from_end)
-    body = f"for (int64_t i = 0; i < {len(lengths)} * d[0]; i++) {value};"
-    dims = (indices.size // len(lengths), *lengths)
-    return Emission((CStep(body, (name,), dims, 1, indices.size, reader(indices)),))
+    axes = call.attributes["axes"]
+    value = "$x" if call.operator.name == "nnl::argmax" else "-$x"
+    stages: list[Stage] = [
+        Pass(
+            f"const T e = {value}; $m = e > $m ? e : $m; $bad += e != e ? (T)1 : (T)0;",
+            ("max:m", "+:bad"),
+        ),
+        Once("if ($bad > 0) $m = NAN;"),
+        Pass(
+            f"const T e = {value}; const int is_it = (e == $m) | ((e != e) & ($m != $m));"
+            "const int64_t at = is_it ? $at : INT64_MAX; $first = at < $first ? at : $first;",
+            ("min:first",),
+        ),
+        Once("$y = $first;"),
+    ]
+    states = {
+        "m": State("T", "-INFINITY"),
+        "bad": State("double"),
+        "first": State("int64_t", "INT64_MAX"),
+    }
+    members = {
+        "x": broadcast("in0", x, x.shape),
+        "at": counting(x.shape, axes),
+        "y": reduced("out0", y, x.shape, axes),
+    }
+    return Emission((group_step(x.shape, axes, x.c_type, members, states, stages),))
+
+
+@emitter("nnl::place_reduced")
+def place_reduced(call: Call) -> Emission | None:
+    """Each element where its index says, zeros elsewhere."""
+    g, index = call.inputs
+    (y,) = call.outputs
+    if g is None or index is None or g.dtype.name not in C_TYPES or index.c_type != "int64_t":
+        return None
+    if not y.size:
+        return Emission(())
+    axes = call.attributes["axes"]
+    members = {
+        "y": broadcast("out0", y, y.shape),
+        "g": reduced("in0", g, y.shape, axes),
+        "index": reduced("in1", index, y.shape, axes),
+        "at": counting(y.shape, axes),
+    }
+    stages: list[Stage] = [
+        Once(
+            "if ($index < 0 || $index >= $n) { *failure = 1; return; } $it = $index; $value = $g;"
+        ),
+        Pass("$y = $at == $it ? $value : (T)0;"),
+    ]
+    states = {"it": State("int64_t"), "value": State("T")}
+    numbers = {"n": elements([y.shape[axis] for axis in axes])}
+    step = group_step(y.shape, axes, y.c_type, members, states, stages, numbers=numbers)
+    return Emission((step,))
