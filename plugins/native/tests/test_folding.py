@@ -41,7 +41,7 @@ def plan_of(y, keep="asked"):
 def operators_of_a_run(y, keep="asked"):
     """Return the names of what a run computes when it is prepared."""
     program = plan_of(y, keep).program
-    instructions = program.graph.instructions[program.prologue.count :]
+    instructions = program.graph.instructions[program.prologue.length :]
     return {m.label for i in instructions for m in i.members or (i,)}
 
 

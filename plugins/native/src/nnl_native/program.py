@@ -180,8 +180,8 @@ class NativeProgram:
             for segment in self._each
             if segment.call is not None and segment.piece is not None
         }
-        self._early = _merged(self._each[: self.prologue.count])
-        self._segments = _merged(self._each[self.prologue.count :])
+        self._early = _merged(self._each[: self.prologue.length])
+        self._segments = _merged(self._each[self.prologue.length :])
 
     def step_records(self) -> tuple[Any, list[object]]:
         """Return the table that C walks, for one frame, and what must live as long as it."""

@@ -26,26 +26,29 @@ SMALL = 1 << 16  # bytes that may be kept in any case
 
 
 class Prologue(NamedTuple):
-    """The first ``count`` pieces of a program, and what the others read of their results.
+    """The first ``length`` pieces of a program, and what the others read of their results.
 
     ``steady`` has the positions of the leaves that they read; it is ``None`` where there is
     nothing to compute. ``offsets`` says where each value is in a block of ``nbytes``.
     """
 
-    count: int = 0
-    steady: tuple[int, ...] | None = None
-    offsets: dict[int, int] = {}  # noqa: RUF012 - nobody adds to it
-    nbytes: int = 0
+    length: int
+    steady: tuple[int, ...] | None
+    offsets: dict[int, int]
+    nbytes: int
+
+
+NOTHING = Prologue(0, None, {}, 0)
 
 
 def split(lowering: Lowering) -> Prologue:
     """Move what follows from steady leaves and constants to the beginning of a lowered graph."""
     graph = lowering.graph
     if graph.observed:
-        return Prologue()
+        return NOTHING
     early, late = _parted(lowering)
     if not any(piece.emission is None or piece.emission.steps for piece in early):
-        return Prologue()
+        return NOTHING
     read = {value for piece in early for value in piece.instruction.inputs}
     made = {value for piece in early for value in piece.instruction.outputs}
     offsets: dict[int, int] = {}
@@ -58,7 +61,7 @@ def split(lowering: Lowering) -> Prologue:
             end += -(-graph.specs[value].nbytes // ALIGNMENT) * ALIGNMENT
     steady = tuple(position for position in graph.steady if graph.leaves[position] in read)
     if not steady and end <= SMALL:  # a few small constants: to hold them costs as much
-        return Prologue()
+        return NOTHING
     lowering.pieces[:] = [*early, *late]
     graph.instructions = [piece.instruction for piece in lowering.pieces]
     return Prologue(len(early), steady, offsets, end)
