@@ -1,7 +1,8 @@
 """Put elementwise operators and sums that go over the same elements into one loop.
 
-The core fuses elementwise operators of one shape. Here repetitions (`broadcast_to`), casts, and sums
-of what a group computes join them: a gradient of a batch normalisation reads its activations once.
+The core fuses elementwise operators of one shape. Here repetitions (`broadcast_to`), casts, and
+sums of what a group computes join them: a gradient of a batch normalisation reads its activations
+once.
 """
 
 from __future__ import annotations

@@ -136,11 +136,11 @@ class CStep(NamedTuple):
 
     ``operands`` are declared as pointers of the same names, of the operand's element type; scratch
     memory is ``float *``, or what is written behind a colon (``"tmp0:int64_t"``). ``d[0]``,
-    ``d[1]``, ... are ``dims``, so that calls of other shapes share the code. A body that finds bad values (an index out of range)
-    sets ``*failure = 1`` and returns: the operator is then run by NumPy, which says what is wrong.
-    ``cost`` says how many elements it touches, about: small steps run in
-    one thread. Units may run in any order and at once; results must not depend on how they are
-    shared out.
+    ``d[1]``, ... are ``dims``, so that calls of other shapes share the code. A body that finds bad
+    values (an index out of range) sets ``*failure = 1`` and returns: the operator is then run by
+    NumPy, which says what is wrong. ``cost`` says how many elements the step touches, about: small
+    ones run in one thread. Units may run in any order and at once; results must not depend on how
+    they are shared out.
     """
 
     body: str
@@ -221,9 +221,7 @@ class Entry(NamedTuple):
 _emitters: dict[str, Entry] = {}
 
 
-def emitter(
-    *names: str, layouts: LayoutRule = all_plain
-) -> Callable[[Emitter], Emitter]:
+def emitter(*names: str, layouts: LayoutRule = all_plain) -> Callable[[Emitter], Emitter]:
     """Register what makes steps of calls of the named operators.
 
     An emitter returns ``None`` for a call that it leaves to NumPy: another dtype, say.
@@ -252,7 +250,8 @@ _viewers: dict[str, Viewer] = {}
 def viewer(*names: str) -> Callable[[Viewer], Viewer]:
     """Register what tells how an operator's output is seen through its first input's memory.
 
-    Of several outputs, each has a view of its own. It answers ``None`` where it cannot be; the emitter then copies.
+    Of several outputs, each has a view of its own. It answers ``None`` where it cannot be; the
+    emitter then copies.
     """
 
     def register(view: Viewer) -> Viewer:

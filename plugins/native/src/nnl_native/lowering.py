@@ -130,7 +130,9 @@ class Lowering:
         has_sums = any(m.operator is not None and m.operator.name in SUMS for m in members)
         shape = specs[(members[0].inputs if has_sums else members[0].outputs)[0]].shape
         if has_sums:
-            shape = max((specs[v].shape for m in members for v in m.inputs if v != ABSENT), key=_size)
+            shape = max(
+                (specs[v].shape for m in members for v in m.inputs if v != ABSENT), key=_size
+            )
         layout = group_layout(shape, [self.operand(value) for value in inputs])
         for member in members:
             for value in member.outputs:
@@ -146,9 +148,7 @@ class Lowering:
     def _add_pack(self, instruction: Instruction) -> bool:
         """Add the flat block: what is not computed in its place there is copied, see `Program`."""
         inputs = tuple(self._plain(value) for value in instruction.inputs)
-        self.layouts[instruction.outputs[0]] = plain(
-            self.graph.specs[instruction.outputs[0]].shape
-        )
+        self.layouts[instruction.outputs[0]] = plain(self.graph.specs[instruction.outputs[0]].shape)
         self._append(instruction, inputs, instruction.outputs, Emission(()))
         return True
 
@@ -210,9 +210,7 @@ class Lowering:
         emission = entry.emit(call)
         if emission is None:
             return False
-        inputs = tuple(
-            value if isinstance(value, int) else self._bring(*value) for value in wanted
-        )
+        inputs = tuple(value if isinstance(value, int) else self._bring(*value) for value in wanted)
         outputs = []
         for value, layout in zip(instruction.outputs, answer.outputs, strict=True):
             outputs.append(self._opaque_value(value, layout) if layout.opaque else value)
@@ -275,8 +273,8 @@ class Lowering:
         assert layout.opaque is not None
         bytes_ = Spec((layout.opaque.nbytes,), np.dtype(np.uint8))
         result = self.graph.new_value(bytes_)
-        self._logical[result] = self.operand(value).spec if value in self.layouts else (
-            self.graph.specs[value]
+        self._logical[result] = (
+            self.operand(value).spec if value in self.layouts else (self.graph.specs[value])
         )
         self.layouts[result] = layout
         return result
@@ -299,9 +297,7 @@ class Lowering:
     ) -> None:
         """Add an instruction on other values, its scratch memory as further outputs."""
         sizes = () if emission is None else emission.scratch
-        scratch = tuple(
-            self.graph.new_value(Spec((size,), np.dtype(np.uint8))) for size in sizes
-        )
+        scratch = tuple(self.graph.new_value(Spec((size,), np.dtype(np.uint8))) for size in sizes)
         for value in scratch:
             self.layouts[value] = plain(self.graph.specs[value].shape)
         added = Instruction(

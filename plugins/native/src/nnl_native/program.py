@@ -389,7 +389,8 @@ class NativeProgram:
                 except Exception as error:
                     name = member.label
                     raise OperatorError(f"operator {name!r} failed: {error}") from error
-                values.update(zip(member.outputs, made if isinstance(made, tuple) else (made,)))
+                several = made if isinstance(made, tuple) else (made,)
+                values.update(zip(member.outputs, several, strict=True))
             for value in results:
                 if self._lowering.layouts[value].opaque is None:
                     np.copyto(self.array(frame, value), values[value], casting="unsafe")
@@ -461,7 +462,7 @@ def array_at(address: int, operand: Operand) -> Array:
         return np.empty(shape, dtype)
     strides = tuple(stride * dtype.itemsize for stride in operand.strides)
     extent = sum((n - 1) * s for n, s in zip(shape, strides, strict=True)) + dtype.itemsize
-    memory = (ctypes.c_char * extent).from_address(address)
+    memory: Any = (ctypes.c_char * extent).from_address(address)
     return np.ndarray(shape, dtype, memory, 0, strides)
 
 

@@ -23,8 +23,8 @@ FLOAT_NUMBER = re.compile(r"(?<![\w.])((?:\d+\.\d*|\.\d+|\d+)(?:[eE][-+]?\d+)?)f
 CALL = re.compile(r"\b([a-z]\w*)(?=\s*\()")
 DOUBLE_FUNCTIONS = frozenset(
     "acosf acoshf asinf asinhf atan2f atanf atanhf cbrtf ceilf copysignf cosf coshf erfcf erff "
-    "exp2f expf expm1f fabsf fdimf floorf fmaxf fminf fmodf hypotf ilogbf ldexpf lgammaf log10f log1pf "
-    "log2f logf nearbyintf powf remainderf rintf roundf sinf sinhf sqrtf tanf tanhf tgammaf "
+    "exp2f expf expm1f fabsf fdimf floorf fmaxf fminf fmodf hypotf ilogbf ldexpf lgammaf log10f "
+    "log1pf log2f logf nearbyintf powf remainderf rintf roundf sinf sinhf sqrtf tanf tanhf tgammaf "
     "truncf".split()
 )
 

@@ -239,7 +239,8 @@ class _Writer:
 
     def _loads(self, indices: Sequence[str], inner: bool) -> tuple[list[str], list[str]]:
         """Return what is read before the innermost loop, and what in it."""
-        before, within = [], []
+        before: list[str] = []
+        within: list[str] = []
         last = len(self.loops.lengths) - 1
         for k, number in enumerate(self.inputs):
             position = len(self.stored) + k

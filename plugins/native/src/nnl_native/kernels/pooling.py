@@ -111,10 +111,8 @@ def emit_average_pooling(call: Call) -> Emission | None:
 
     def part(row: Row) -> list[str]:
         sizes = [
-            f"MIN({slide.kernel}, n{n} + {slide.after} - start{n})"
-            if including
-            else f"(high{n} - low{n})"
-            for n, slide in enumerate(row.windows.slides)
+            f"MIN(kernel{n}, n{n} + after{n} - start{n})" if including else f"(high{n} - low{n})"
+            for n in range(len(row.windows.slides))
         ]
         return [
             f"const T share = 1 / (T)({' * '.join(sizes) or '1'});",

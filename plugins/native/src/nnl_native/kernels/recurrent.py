@@ -12,9 +12,29 @@ from nnl_native.kernels.small_products import pack_step, padded, small_product_s
 # In all bodies: `T` steps, `B` sequences, `H` hidden elements; a row is one sequence at one step.
 # A product with the state has rows of `width` elements, of which the first are needed.
 _MATHS = """
-#ifndef NNL_RECURRENT_TYPE
-#define NNL_RECURRENT_TYPE
-INLINE TYPE nnl_sigmoid_TYPE(TYPE x) { return 1 / (1 + nnl_expSUFFIX(-x)); }
+#ifndef NNL_GATES
+#define NNL_GATES
+/* The hyperbolic tangent within 3 units in the last place, at half the price of an exponential: x
+   times a ratio of polynomials of x squared, fitted to the least relative error (2e-8) up to 9,
+   from where on the tangent is 1. */
+INLINE float nnl_bend_float(float x) {
+    const float a = fabsf(x) > 9.0f ? 9.0f : fabsf(x), s = a * a;
+    float p = 1.3419769e-8f, q = 7.8047071e-7f;
+    p = p * s + 2.0661222e-5f;
+    q = q * s + 3.2910343e-4f;
+    p = p * s + 3.4989936e-3f;
+    q = q * s + 2.5890196e-2f;
+    p = p * s + 1.3383978e-1f;
+    q = q * s + 4.6717300e-1f;
+    p = p * s + 1.0f;
+    q = q * s + 1.0f;
+    const float y = a * p / q;
+    return copysignf(y > 1.0f ? 1.0f : y, x);
+}
+
+INLINE float nnl_gate_float(float x) { return 0.5f + 0.5f * nnl_bend_float(0.5f * x); }
+INLINE double nnl_gate_double(double x) { return 1 / (1 + exp(-x)); }
+INLINE double nnl_bend_double(double x) { return tanh(x); }
 #endif
 """
 
@@ -75,17 +95,17 @@ _LSTM = """
         TYPE *restrict gates = out2 + row * 4 * H;
         #pragma omp simd
         for (int64_t j = 0; j < H; j++) {
-            const TYPE i = nnl_sigmoid_TYPE(p[j] + s[j]);
-            const TYPE f = nnl_sigmoid_TYPE(p[H + j] + s[H + j]);
-            const TYPE g = nnl_tanhSUFFIX(p[2 * H + j] + s[2 * H + j]);
-            const TYPE o = nnl_sigmoid_TYPE(p[3 * H + j] + s[3 * H + j]);
+            const TYPE i = nnl_gate_TYPE(p[j] + s[j]);
+            const TYPE f = nnl_gate_TYPE(p[H + j] + s[H + j]);
+            const TYPE g = nnl_bend_TYPE(p[2 * H + j] + s[2 * H + j]);
+            const TYPE o = nnl_gate_TYPE(p[3 * H + j] + s[3 * H + j]);
             const TYPE new = f * c_before[j] + i * g;
             gates[j] = i;
             gates[H + j] = f;
             gates[2 * H + j] = g;
             gates[3 * H + j] = o;
             c[j] = new;
-            h[j] = o * nnl_tanhSUFFIX(new);
+            h[j] = o * nnl_bend_TYPE(new);
         }
 """
 
@@ -96,7 +116,7 @@ _LSTM_GRADIENT = """
         #pragma omp simd
         for (int64_t j = 0; j < H; j++) {
             const TYPE i = gates[j], f = gates[H + j], g = gates[2 * H + j], o = gates[3 * H + j];
-            const TYPE tanh_c = nnl_tanhSUFFIX(c[j]);
+            const TYPE tanh_c = nnl_bend_TYPE(c[j]);
             const TYPE dh = d_h[j] + G_HS;
             const TYPE dc = d_c[j] + G_CS + dh * o * (1 - tanh_c * tanh_c);
             d_p[j] = (dc * g + G_GATES(0)) * i * (1 - i);
@@ -113,10 +133,10 @@ _GRU = """
         TYPE *restrict h = out0 + row * H, *restrict gates = out1 + row * 4 * H;
         #pragma omp simd
         for (int64_t j = 0; j < H; j++) {
-            const TYPE r = nnl_sigmoid_TYPE(p[j] + s[j]);
-            const TYPE z = nnl_sigmoid_TYPE(p[H + j] + s[H + j]);
+            const TYPE r = nnl_gate_TYPE(p[j] + s[j]);
+            const TYPE z = nnl_gate_TYPE(p[H + j] + s[H + j]);
             const TYPE q = s[2 * H + j] + BIAS;
-            const TYPE n = nnl_tanhSUFFIX(p[2 * H + j] + r * q);
+            const TYPE n = nnl_bend_TYPE(p[2 * H + j] + r * q);
             gates[j] = r;
             gates[H + j] = z;
             gates[2 * H + j] = n;
@@ -159,7 +179,7 @@ _GRU_AFTER = """
 @emitter("nnl::rnn_layer")
 def emit_rnn(call: Call) -> Emission | None:
     """Emit Elman's network: products, first states, weight; the states come out."""
-    function = "NNL_MAX(a, 0)" if call.attributes["relu"] else "nnl_tanhSUFFIX(a)"
+    function = "NNL_MAX(a, 0)" if call.attributes["relu"] else "nnl_bend_TYPE(a)"
     return _forward(call, 1, _RNN.replace("FUNCTION", function))
 
 
@@ -256,19 +276,14 @@ def _emission(
     names += [f"out{k}" for k in range(len(call.outputs))]
     pack = pack_step(weight, scratch[0], c_type, itemsize, shape, strides)
     run = CStep(
-        _typed(text, c_type),
+        text.replace("TYPE", c_type),
         (*(name for name in names if name != weight), *scratch),
         (steps, batch, hidden, width),
         units=batch,
         cost=steps * batch * shape[0] * shape[1] // 8,
-        support=small_product_source(c_type) + _typed(_MATHS, c_type),
+        support=small_product_source(c_type) + _MATHS,
     )
     return Emission((pack, run), (shape[0] * width * itemsize, batch * width * itemsize))
-
-
-def _typed(text: str, c_type: str) -> str:
-    suffix = "f" if c_type == "float" else ""
-    return text.replace("TYPE", c_type).replace("SUFFIX", suffix)
 
 
 def _optional(call: Call, position: int, index: str) -> str:

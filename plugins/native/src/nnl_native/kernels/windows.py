@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from nnl_native.kernel import Operand
 
 UNROLLED = 16  # positions of a window that are written out
-SCALAR_UNITS = 64  # pictures from which on each is one unit of work
+PICTURES = 64  # pictures from which on each is one unit of work
 
 
 class Batch(NamedTuple):
@@ -53,6 +53,7 @@ class Windows(NamedTuple):
         numbers = [number for batch in self.batches for number in batch]
         for slide in self.slides:
             numbers += [slide.length, slide.places, slide.x, slide.y]
+            numbers += [slide.kernel, slide.stride, slide.before, slide.after]
         return tuple(numbers)
 
     @property
@@ -99,7 +100,7 @@ def find_windows(x: Operand, y: Operand, attributes: Mapping[str, Any], *, apart
     if not slides and not along_batch:
         merged, along_batch = [Batch(1, 1, 1)], True
     outer = prod(b.length for b in (merged[:-1] if along_batch else merged))
-    divided = apart and outer < SCALAR_UNITS and len(slides) > (0 if along_batch else 1)
+    divided = apart and outer < PICTURES and len(slides) > (0 if along_batch else 1)
     return Windows(tuple(merged), tuple(slides), along_batch, divided)
 
 
@@ -182,26 +183,9 @@ def walk(
     work must then be a whole picture.
     """
     batches, slides, along_batch, split = windows
-    last = len(slides) - 1
-    base = 3 * len(batches)
-    outer = list(enumerate(batches))[: len(batches) - along_batch]
-    lines = []
-    for axis, slide in enumerate(slides):
-        at = base + 4 * axis
-        lines.append(
-            f"const int64_t n{axis} = d[{at}], places{axis} = d[{at + 1}], "
-            f"x{axis} = {1 if slide.x == 1 else f'd[{at + 2}]'}, y{axis} = d[{at + 3}];"
-        )
-    if along_batch:
-        at = base - 3
-        unit_x, unit_y = batches[-1].x == 1, batches[-1].y == 1
-        step = "1" if unit_x else f"d[{at + 1}]"
-        goal = "1" if unit_y else f"d[{at + 2}]"
-    else:
-        step = f"{slides[last].stride} * x{last}"
-        goal = "1" if slides[last].y == 1 else f"y{last}"
-    row = Row(windows, step if step.isdigit() else f"({step})", goal)
     unrolled = full is not None and windows.taps <= UNROLLED
+    row = _row(windows)
+    lines = _declared(windows, unrolled=unrolled)
     if unrolled:
         lines += row.tap_constants()
     lines += [
@@ -210,7 +194,7 @@ def walk(
     ]
     if split:
         lines.append("const int64_t o0 = rest % places0; rest /= places0;")
-    for number, _ in reversed(outer):
+    for number in reversed(range(len(batches) - along_batch)):
         at = 3 * number
         lines.append(
             f"{{ const int64_t i = rest % d[{at}]; rest /= d[{at}]; "
@@ -218,55 +202,96 @@ def walk(
         )
     if cleared is not None:
         lines += _clear(windows, cleared, row.step)
-    looped = range(len(slides)) if along_batch else range(last)
-    opened = 1
-    before_from, before_into, before_whole = "from", "into", "whole"
-    for axis in looped:
-        slide = slides[axis]
+    outer = len(slides) - (not along_batch)
+    for axis in range(outer):
         if not (split and axis == 0):
             lines.append(f"for (int64_t o{axis} = 0; o{axis} < places{axis}; o{axis}++) {{")
-            opened += 1
-        lines += [
-            f"const int64_t start{axis} = o{axis} * {slide.stride} - {slide.before};",
-            f"const int64_t low{axis} = MAX(0, -start{axis});",
-            f"const int64_t high{axis} = MIN({slide.kernel}, n{axis} - start{axis});",
-            f"const int64_t from{axis} = {before_from} + start{axis} * x{axis};",
-            f"const int64_t into{axis} = {before_into} + o{axis} * y{axis};",
-            f"const int whole{axis} = {before_whole} & (low{axis} == 0) & "
-            f"(high{axis} == {slide.kernel});",
-        ]
-        before_from, before_into, before_whole = f"from{axis}", f"into{axis}", f"whole{axis}"
-    if along_batch:
-        lines += [
-            f"const int64_t at = {before_from}, to = {before_into}, count = d[{base - 3}];",
-            f"const int inner = {before_whole};",
-        ]
-    else:
-        slide = slides[last]
-        lines += [
-            f"const int64_t first = MIN(places{last}, {-(-slide.before // slide.stride)});",
-            f"const int64_t room = n{last} - {slide.kernel} + {slide.before};",
-            f"const int64_t stop = room < 0 ? first : "
-            f"MAX(first, MIN(places{last}, room / {slide.stride} + 1));",
-            f"for (int64_t place = 0; place < places{last};) {{",
-            "const int middle = (place >= first) & (place < stop);",
-            "const int64_t count = middle ? stop - place : 1;",
-            f"const int64_t start{last} = place * {slide.stride} - {slide.before};",
-            f"const int64_t low{last} = middle ? 0 : MAX(0, -start{last});",
-            f"const int64_t high{last} = middle ? {slide.kernel} : "
-            f"MIN({slide.kernel}, n{last} - start{last});",
-            f"const int64_t at = {before_from} + start{last} * x{last};",
-            f"const int64_t to = {before_into} + place * y{last};",
-            f"const int inner = {before_whole} & middle;",
-            "place += count;",
-        ]
-        opened += 1
+        lines += _place(axis)
+    before = str(outer - 1) if outer else ""
+    lines += _vector(windows, before)
     if unrolled and full is not None:
         lines += ["if (inner) {", *full(row), "} else {", *part(row), "}"]
     else:
         lines += ["{", *part(row), "}"]
-    lines += ["}"] * opened
+    lines += ["}"] * (1 + len(slides) - split)
     return "\n".join(lines)
+
+
+def _declared(windows: Windows, *, unrolled: bool) -> list[str]:
+    """Declare what is known of each slide: numbers that vectors depend on are in the text."""
+    lines = []
+    for axis, slide in enumerate(windows.slides):
+        at = 3 * len(windows.batches) + 8 * axis
+        steps = not windows.along_batch and axis == len(windows.slides) - 1
+        values = {
+            "n": f"d[{at}]",
+            "places": f"d[{at + 1}]",
+            "x": "1" if slide.x == 1 else f"d[{at + 2}]",
+            "y": "1" if slide.y == 1 else f"d[{at + 3}]",
+            "kernel": str(slide.kernel) if unrolled else f"d[{at + 4}]",
+            "stride": str(slide.stride) if steps else f"d[{at + 5}]",
+            "before": f"d[{at + 6}]",
+            "after": f"d[{at + 7}]",
+        }
+        pairs = (f"{name}{axis} = {value}" for name, value in values.items())
+        lines.append(f"const int64_t {', '.join(pairs)};")
+    return lines
+
+
+def _row(windows: Windows) -> Row:
+    """Return how one goes from window to window in the direction of vectors."""
+    if windows.along_batch:
+        batch, at = windows.batches[-1], 3 * len(windows.batches) - 3
+        return Row(
+            windows,
+            "1" if batch.x == 1 else f"d[{at + 1}]",
+            "1" if batch.y == 1 else f"d[{at + 2}]",
+        )
+    last = len(windows.slides) - 1
+    return Row(windows, f"(stride{last} * x{last})", f"y{last}")
+
+
+def _place(axis: int) -> list[str]:
+    """Say where the windows at a place along a slide begin, and which positions they have."""
+    before = str(axis - 1) if axis else ""
+    return [
+        f"const int64_t start{axis} = o{axis} * stride{axis} - before{axis};",
+        f"const int64_t low{axis} = MAX(0, -start{axis});",
+        f"const int64_t high{axis} = MIN(kernel{axis}, n{axis} - start{axis});",
+        f"const int64_t from{axis} = from{before} + start{axis} * x{axis};",
+        f"const int64_t into{axis} = into{before} + o{axis} * y{axis};",
+        f"const int whole{axis} = whole{before} & (low{axis} == 0) & (high{axis} == kernel{axis});",
+    ]
+
+
+def _vector(windows: Windows, before: str) -> list[str]:
+    """Say where a row of windows begins: all of a batch, or along a slide those that are whole.
+
+    The others there are rows of one window.
+    """
+    if windows.along_batch:
+        count = f"d[{3 * len(windows.batches) - 3}]"
+        return [
+            f"const int64_t at = from{before}, to = into{before}, count = {count};",
+            f"const int inner = whole{before};",
+        ]
+    a = len(windows.slides) - 1
+    return [
+        f"const int64_t first = MIN(places{a}, (before{a} + stride{a} - 1) / stride{a});",
+        f"const int64_t room = n{a} - kernel{a} + before{a};",
+        f"const int64_t stop = "
+        f"room < 0 ? first : MAX(first, MIN(places{a}, room / stride{a} + 1));",
+        f"for (int64_t place = 0; place < places{a};) {{",
+        "const int middle = (place >= first) & (place < stop);",
+        "const int64_t count = middle ? stop - place : 1;",
+        f"const int64_t start{a} = place * stride{a} - before{a};",
+        f"const int64_t low{a} = middle ? 0 : MAX(0, -start{a});",
+        f"const int64_t high{a} = middle ? kernel{a} : MIN(kernel{a}, n{a} - start{a});",
+        f"const int64_t at = from{before} + start{a} * x{a};",
+        f"const int64_t to = into{before} + place * y{a};",
+        f"const int inner = whole{before} & middle;",
+        "place += count;",
+    ]
 
 
 def _clear(windows: Windows, name: str, step: str) -> list[str]:
