@@ -83,7 +83,7 @@ def orders(rank: int) -> dict[str, tuple[int, ...]]:
 
 
 def run(operator: object) -> None:
-    """Run an operator's samples and their gradients, in several dtypes and layouts."""
+    """Run an operator's samples and gradients, in several dtypes and layouts, as one program."""
     from nnl_core import F, Variable, grad
     from nnl_core.errors import NnlError, NotDifferentiableError
     from nnl_core.graph.dtypes import is_floating
@@ -98,22 +98,31 @@ def run(operator: object) -> None:
         stored = Variable.from_numpy_array(array.transpose(order).copy(), need_grad=floats)
         return F.transpose(stored, tuple(map(int, np.argsort(order)))) if array.ndim > 1 else stored
 
-    for sample in operator.iterate_samples(np.random.default_rng(0)):
-        for dtype, layout in itertools.product(DTYPES, orders(0)):
+    results: list[list[Variable]] = []
+    samples = list(operator.iterate_samples(np.random.default_rng(0)))
+    for sample, dtype, layout in itertools.product(samples, DTYPES, orders(0)):
+        try:
+            inputs = [leaf(array, dtype, layout) for array in sample.inputs]
+            given = operator(*inputs, **sample.attributes)
+            outputs = list(given) if isinstance(given, tuple) else [given]
+            results.append(outputs)
+            floating = [y for y in outputs if is_floating(y.dtype)]
+            wanted = [v for v in inputs if v is not None and is_floating(v.dtype)]
+            if floating and wanted:
+                slopes = grad(floating, wanted, allow_unused=True)
+                results[-1] = [*outputs, *(g for g in slopes if g is not None)]
+        except NotDifferentiableError:
+            pass
+        except NnlError as error:
+            print(f"  {sample!r}: {error}", flush=True)
+    try:
+        forward_all([variable for group in results for variable in group])
+    except NnlError:  # one of them: it must not keep the others from running
+        for group in results:
             try:
-                inputs = [leaf(array, dtype, layout) for array in sample.inputs]
-                given = operator(*inputs, **sample.attributes)
-                outputs = list(given) if isinstance(given, tuple) else [given]
-                forward_all(outputs)
-                floating = [y for y in outputs if is_floating(y.dtype)]
-                wanted = [v for v in inputs if v is not None and is_floating(v.dtype)]
-                if floating and wanted:
-                    slopes = grad(floating, wanted, allow_unused=True)
-                    forward_all([g for g in slopes if g is not None])
-            except NotDifferentiableError:
-                pass
+                forward_all(group)
             except NnlError as error:
-                print(f"  {sample!r}: {error}", flush=True)
+                print(f"  {error}", flush=True)
 
 
 def main(names: list[str]) -> int:
