@@ -152,3 +152,13 @@ def test_a_nan_stays_in_its_own_sequence(kind, run):
     states = run(f"nnl::{kind}_layer", inputs)[0]
     assert np.isnan(states[1:, 2]).all()
     assert np.isfinite(states[:, [0, 1, 3]]).all()
+
+
+def test_the_tangent_is_exact_to_three_units_in_the_last_place_and_bounded(run):
+    x = np.concatenate([np.linspace(-12, 12, 24001), np.logspace(-30, 30, 61), [np.inf, -np.inf]])
+    x = x.astype(np.float32)
+    nothing = np.zeros((len(x), 1), np.float32)
+    (y,) = run("nnl::rnn_layer", [x.reshape(1, -1, 1), nothing, np.zeros((1, 1), np.float32)])
+    np.testing.assert_allclose(y.ravel(), np.tanh(x.astype(np.float64)), rtol=3 * 2.0**-23, atol=0)
+    assert y.max() == 1
+    assert y.min() == -1
