@@ -53,19 +53,22 @@ INLINE float nnl_expf(float x) {
     return x == x ? p : x;
 }
 
-/* tanh(x): odd polynomial near 0, else 1 - 2 / (exp(2|x|) + 1). */
+/* tanh(x) within 3 units in the last place, at half the price of an exponential: x times a ratio of
+   polynomials of x squared, fitted to the least relative error (2e-8) up to 9, from where on the
+   tangent is 1. */
 INLINE float nnl_tanhf(float x) {
-    float a = fabsf(x);
-    float s = x * x;
-    float p = -5.70498872745e-3f;
-    p = p * s + 2.06390887954e-2f;
-    p = p * s - 5.37397155531e-2f;
-    p = p * s + 1.33314422036e-1f;
-    p = p * s - 3.33332819422e-1f;
-    float small = x + x * s * p;
-    float large = 1.0f - 2.0f / (nnl_expf(2.0f * a) + 1.0f);
-    large = x < 0.0f ? -large : large;
-    return a < 0.625f ? small : (x == x ? large : x);
+    const float a = fabsf(x) > 9.0f ? 9.0f : fabsf(x), s = a * a;
+    float p = 1.3419769e-8f, q = 7.8047071e-7f;
+    p = p * s + 2.0661222e-5f;
+    q = q * s + 3.2910343e-4f;
+    p = p * s + 3.4989936e-3f;
+    q = q * s + 2.5890196e-2f;
+    p = p * s + 1.3383978e-1f;
+    q = q * s + 4.6717300e-1f;
+    p = p * s + 1.0f;
+    q = q * s + 1.0f;
+    const float y = a * p / q;
+    return copysignf(y > 1.0f ? 1.0f : y, x);
 }
 
 /* log(x): x = 2^e m with m in [sqrt(1/2), sqrt(2)), a rational series in (m - 1) / (m + 1). */
