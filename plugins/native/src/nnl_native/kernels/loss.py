@@ -5,7 +5,7 @@ from __future__ import annotations
 from nnl_native.kernel import Call, Emission, Operand, as_they_are, elements, emitter
 from nnl_native.kernels.groups import Once, Pass, Stage, State, group_step
 from nnl_native.kernels.nest import Member, broadcast
-from nnl_native.kernels.softmax import LARGEST, axis_of, function
+from nnl_native.kernels.softmax import FALLING, LARGEST, axis_of, falling
 
 FLOATS = ("float32", "float64")
 
@@ -66,7 +66,7 @@ def softmax_cross_entropy(call: Call) -> Emission | None:
         share = "$w" if weight is not None else "1"
         each = f"$t += ($x - $m) * {share}; $u += {share};"
         sums += ["+:t", "+:u"]
-    exp = function("exp", x.c_type)
+    exp = falling(x.c_type)
     loss = f"{own} * (total - (${{x_base}}[label * $x_step] - $m))"
     if smoothing:
         loss = (
@@ -95,7 +95,7 @@ def softmax_cross_entropy(call: Call) -> Emission | None:
     step = group_step(
         x.shape, [axis], x.c_type, members, states, stages, numbers=numbers, weight=16
     )
-    return Emission((step,))
+    return Emission((step._replace(support=FALLING),))
 
 
 @emitter("nnl::softmax_cross_entropy_gradient", layouts=as_they_are)

@@ -6,7 +6,34 @@ from nnl_native.kernel import Call, Emission, as_they_are, emitter
 from nnl_native.kernels.groups import Once, Pass, Stage, State, group_step
 from nnl_native.kernels.nest import broadcast
 
+# exp(x) for x <= 0 as nnl_expf computes it, without what large x and denormal results need: the
+# power of two is read off the bits of n plus 1.5 * 2^23, and what is below the least normal is 0.
+FALLING = """
+INLINE float NAME_exp(float x) {
+    const float least = -87.3365402f, magic = 12582912.0f;
+    float c = x < least ? least : x;
+    float t = c * 1.44269504088896341f + magic;
+    float n = t - magic;
+    float r = c - n * 0.693359375f;
+    r = r + n * 2.12194440e-4f;
+    float p = 1.9841270e-4f;
+    p = p * r + 1.3888889e-3f;
+    p = p * r + 8.3333333e-3f;
+    p = p * r + 4.1666667e-2f;
+    p = p * r + 1.6666667e-1f;
+    p = p * r + 0.5f;
+    p = p * r + 1.0f;
+    p = p * r + 1.0f;
+    p = p * nnl_from_bits((int32_t)(((uint32_t)nnl_bits(t) + 127u) << 23));
+    return x < least ? 0.0f : p;
+}
+"""
 LARGEST = Pass("$m = $x > $m ? $x : $m;", ("max:m",))  # NaN comes out of the exponentials
+
+
+def falling(c_type: str) -> str:
+    """Return the name of the exponential of what is not positive; it needs `FALLING`."""
+    return "NAME_exp" if c_type == "float" else "nnl_exp"
 
 
 def function(name: str, c_type: str) -> str:
@@ -29,7 +56,7 @@ def softmax(call: Call) -> Emission | None:
         return None
     if not x.size:
         return Emission(())
-    exp = function("exp", x.c_type)
+    exp = falling(x.c_type)
     masked = call.operator.name == "nnl::masked_softmax"
     stages: list[Stage] = [
         LARGEST,
@@ -40,9 +67,8 @@ def softmax(call: Call) -> Emission | None:
     ]
     members = {"x": broadcast("in0", x, x.shape), "y": broadcast("out0", y, x.shape)}
     states = {"m": State("T", "-INFINITY"), "s": State("double"), "f": State("T")}
-    return Emission(
-        (group_step(x.shape, [axis_of(call)], x.c_type, members, states, stages, weight=16),)
-    )
+    step = group_step(x.shape, [axis_of(call)], x.c_type, members, states, stages, weight=16)
+    return Emission((step._replace(support=FALLING),))
 
 
 @emitter("nnl::log_softmax", layouts=as_they_are)
@@ -53,7 +79,7 @@ def log_softmax(call: Call) -> Emission | None:
         return None
     if not x.size:
         return Emission(())
-    exp = function("exp", x.c_type)
+    exp = falling(x.c_type)
     stages: list[Stage] = [
         LARGEST,
         Pass(f"$s += {exp}($x - $m);", ("+:s",)),
@@ -62,9 +88,8 @@ def log_softmax(call: Call) -> Emission | None:
     ]
     members = {"x": broadcast("in0", x, x.shape), "y": broadcast("out0", y, x.shape)}
     states = {"m": State("T", "-INFINITY"), "s": State("double"), "f": State("T")}
-    return Emission(
-        (group_step(x.shape, [axis_of(call)], x.c_type, members, states, stages, weight=16),)
-    )
+    step = group_step(x.shape, [axis_of(call)], x.c_type, members, states, stages, weight=16)
+    return Emission((step._replace(support=FALLING),))
 
 
 @emitter("nnl::softmax_gradient", "nnl::log_softmax_gradient", layouts=as_they_are)
