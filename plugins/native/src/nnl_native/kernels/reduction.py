@@ -127,7 +127,7 @@ class _Reduction:
         lanes, rows = self.lane.length, self.row.length
         pairs = list(zip(self.row.strides, self.lane.strides, strict=True))[: self.out]
         if lanes == 1:
-            self.times = 1 if rows < SHORT else min(WIDTH, rows // 64 * 16 or 8)
+            self.times = 1 if rows < SHORT else min(64, rows // 128 * 16 or 16)
             self.copied: set[int] = set()
             return
         follow = [row == lanes * lane for row, lane in pairs]
