@@ -18,10 +18,10 @@ def norm(call: Call) -> Emission | None:
     axes, p = call.attributes["axes"], float(call.attributes["p"])
     element, target = broadcast("in0", x, x.shape), reduced("out0", y, x.shape, axes)
     if p == 1:
-        source = Source("fabs($x)", {"x": element}, x.c_type, "double")
+        source = Source("fabs($x)", element, x.c_type, "double")
         return reduce_source(source, SUM, x.shape, axes, target)
     if p == 2 and x.c_type == "float":  # no square of a float is beyond a double
-        source = Source("(double)$x * $x", {"x": element}, "double", "double")
+        source = Source("(double)$x * $x", element, "double", "double")
         fold = SUM._replace(finish="sqrt($t)")
         return reduce_source(source, fold, x.shape, axes, target)
     if not x.size:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from math import prod
 from string import Template
 from typing import NamedTuple
@@ -54,16 +54,14 @@ MINIMUM = Fold("({ const T less = $a < $b ? $a : $b; $a == $a ? less : $a; })", 
 
 
 class Source(NamedTuple):
-    """What is reduced: one element of it as C, in which ``$x`` is the element of member ``x``.
+    """What is reduced: an element as C, in which ``$x`` is the element of an operand.
 
-    Members have a stride for each axis of the shape that is reduced, 0 where they are repeated
-    (`nnl_native.kernels.nest.broadcast`). The first one's layout decides the order of the loops.
     ``load`` may call functions of the prelude; its value is converted to ``c_type``, in which up
     to some hundred values are folded before they are added to a total of type ``total``.
     """
 
     load: str
-    members: Mapping[str, Member]
+    operand: Member
     c_type: str
     total: str
 
@@ -103,10 +101,8 @@ class _Reduction:
         target: Member,
     ) -> None:
         self.source, self.fold, self.target = source, fold, target
-        self.members = dict(source.members)
-        self.out = len(self.members)
-        loops = loops_over(shape, [*self.members.values(), target], axes)
-        none = (0,) * (self.out + 1)
+        loops = loops_over(shape, [source.operand, target], axes)
+        none = (0, 0)
         kept = [loop for loop in loops if not loop.is_reduced]
         over = [loop for loop in loops if loop.is_reduced] or [Loop(1, none, True)]
         # Rows that are too short for a vector are folded side by side, too.
@@ -123,18 +119,14 @@ class _Reduction:
         self.dims = Dims()
 
     def widen(self) -> None:
-        """Choose how many rows make a wide one; a member repeated along them is copied as often."""
+        """Choose how many rows make a wide one."""
         lanes, rows = self.lane.length, self.row.length
-        pairs = list(zip(self.row.strides, self.lane.strides, strict=True))[: self.out]
         if lanes == 1:
             self.times = 1 if rows < SHORT else min(64, rows // 128 * 16 or 16)
-            self.copied: set[int] = set()
-            return
-        follow = [row == lanes * lane for row, lane in pairs]
-        repeated = [row == 0 and lane != 0 for row, lane in pairs]
-        can = all(a or b for a, b in zip(follow, repeated, strict=True))
-        self.times = max(1, min(WIDTH // lanes, rows // 4)) if can else 1
-        self.copied = {p for p, one in enumerate(repeated) if one} if self.times > 1 else set()
+        elif self.row.strides[0] == lanes * self.lane.strides[0]:
+            self.times = max(1, min(WIDTH // lanes, rows // 4))
+        else:
+            self.times = 1
 
     def emission(self) -> Emission:
         """Return one step, or two where pieces are folded in the end."""
@@ -157,13 +149,7 @@ class _Reduction:
 
     def element(self, variable: str, row: str) -> str:
         """Declare a variable: the element of a row at lane ``j``."""
-        names = {}
-        for position, name in enumerate(self.members):
-            if position in self.copied:
-                names[name] = f"copy_{name}[j]"
-                continue
-            names[name] = f"row_{name}[{row} * step_{name} + {self.lanes[position]}]"
-        load = Template(self.source.load).substitute(names)
+        load = Template(self.source.load).substitute(x=f"rows[{row} * step + {self.at}]")
         return f"const T {variable} = {load};"
 
     def step(self) -> CStep:
@@ -171,9 +157,7 @@ class _Reduction:
         dims = self.dims
         pieces, blocks = dims.add(self.pieces), dims.add(self.blocks)
         lanes, times = dims.add(self.lane.length), dims.add(self.times)
-        number = len(self.members)
-        inner = self.row.strides if self.lane.length == 1 else self.lane.strides
-        self.lanes = [dims.times("j", stride) for stride in inner[:number]]
+        self.at = dims.times("j", (self.row if self.lane.length == 1 else self.lane).strides[0])
         wide = self.times > 1
         body = [
             f"typedef {self.source.c_type} T;\ntypedef {self.source.total} A;",
@@ -197,24 +181,13 @@ class _Reduction:
             r = f"r{position}"
             body.append(f"for (int64_t {r} = {low}; {r} < {high}; {r}++) {{")
         start = "0" if self.outer else "low"
-        rows = dims.add(self.row.length) if self.outer else "(high - low)"
-        for position, (name, member) in enumerate(self.members.items()):
-            address = moved(member.reference, self.kept, position, dims)
-            address = moved(address, self.outer, position, dims, "r")
-            along = self.row.strides[position]
-            address += f" + {dims.times('first', self.lane.strides[position])}"
-            address += f" + {dims.times(start, along)}"
-            body.append(f"{member.pointer}row_{name} = {address};")
-            if position in self.copied:
-                body.append(
-                    f"{member.c_type} copy_{name}[{WIDTH}];\n"
-                    f"for (int64_t k = 0; k < {times}; k++) for (int64_t j = 0; j < own; j++) "
-                    f"copy_{name}[k * own + j] = row_{name}[{self.lanes[position]}];"
-                )
-            else:
-                step = f"{times} * {dims.add(along)}"
-                body.append(f"const int64_t step_{name} = {step};")
-        body += self.panel(rows, times if wide else "1")
+        length = dims.add(self.row.length) if self.outer else "(high - low)"
+        operand, along = self.source.operand, self.row.strides[0]
+        address = moved(moved(operand.reference, self.kept, 0, dims), self.outer, 0, dims, "r")
+        address += f" + {dims.times('first', self.lane.strides[0])} + {dims.times(start, along)}"
+        body.append(f"{operand.pointer}const rows = {address};")
+        body.append(f"const int64_t step = {times} * {dims.add(along)};")
+        body += self.panel(length, times if wide else "1")
         body += ["}" for _ in self.outer]
         add = self.both("total[j]", "part[j]")
         body.append(f"#pragma omp simd\nfor (int64_t j = 0; j < width; j++) total[j] = {add};")
@@ -222,18 +195,18 @@ class _Reduction:
             body.append(self.narrowing(times))
         body.append(self.writing(dims, lanes))
         body.append("}")
-        members = {**self.members, "": self.target}
+        members = {"x": self.source.operand, "y": self.target}
         if self.pieces > 1:
-            members[""] = Member("tmp0", self.source.total, ())
+            members["y"] = Member("tmp0", self.source.total, ())
         return CStep(
             "\n".join(body),
             references(members),
             tuple(dims.values),
             units=count(self.kept) * self.blocks * self.pieces,
-            cost=self.number * count(self.kept) * self.lane.length * len(self.members),
+            cost=self.number * count(self.kept) * self.lane.length,
         )
 
-    def panel(self, rows: str, times: str) -> list[str]:
+    def panel(self, length: str, times: str) -> list[str]:
         """Return the loops over the rows of a panel, four at a time."""
         four = "\n".join(self.element(f"t{k}", f"(r + {k})") for k in range(4))
         pairs = f"const T s0 = {self.both('t0', 't1')}, s1 = {self.both('t2', 't3')};"
@@ -241,7 +214,7 @@ class _Reduction:
         simd = "#pragma omp simd\n"
         add = self.both("total[j]", "part[j]")
         return [
-            f"const int64_t full = {rows} / {times}, rest = {rows} % {times} * own;",
+            f"const int64_t full = {length} / {times}, rest = {length} % {times} * own;",
             "int64_t r = 0;",
             "for (; r + 4 <= full; r += 4) {",
             f"{simd}for (int64_t j = 0; j < width; j++) {{",
@@ -280,8 +253,8 @@ class _Reduction:
             pieces, blocks = dims.add(self.pieces), dims.add(self.blocks)
             target = f"tmp0[piece * {everything} + u / {pieces} / {blocks} * {lanes} + first + j]"
             return f"for (int64_t j = 0; j < own; j++) {target} = total[j];"
-        address = moved(self.target.reference, self.kept, self.out, dims)
-        at = dims.times("(first + j)", self.lane.strides[self.out])
+        address = moved(self.target.reference, self.kept, 1, dims)
+        at = dims.times("(first + j)", self.lane.strides[1])
         value = self.finished("total[j]", dims)
         return (
             f"{self.target.c_type} *const to = {address};\n"
@@ -294,7 +267,7 @@ class _Reduction:
         everything, pieces = dims.add(results), dims.add(self.pieces)
         loops = [*self.kept, *([self.lane] if self.lane.length > 1 else [])]
         where = split_index(loops, "e", dims)
-        address = moved("0", loops, self.out, dims)
+        address = moved("0", loops, 1, dims)
         body = [
             f"typedef {self.source.total} A, T;",
             "for (int64_t e = begin; e < end; e++) {",
@@ -320,7 +293,7 @@ def _reduce(
     if x is None or x.dtype.name not in C_TYPES or y.dtype.name not in C_TYPES:
         return None
     total = "double" if y.c_type == "float" and fold in (SUM, MEAN) else y.c_type
-    source = Source(f"({y.c_type})$x", {"x": broadcast("in0", x, x.shape)}, y.c_type, total)
+    source = Source(f"({y.c_type})$x", broadcast("in0", x, x.shape), y.c_type, total)
     target = target or reduced("out0", y, x.shape, axes)
     return reduce_source(source, fold, x.shape, axes, target)
 
