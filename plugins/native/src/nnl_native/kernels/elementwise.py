@@ -289,7 +289,7 @@ def in_float(expression: str) -> str:
 def in_double(expression: str) -> str:
     """Return an expression with double-precision numbers and functions."""
     plain = FLOAT_NUMBER.sub(
-        lambda found: found[1] if "." in found[1] else f"{found[1]}.", expression
+        lambda found: found[1] if {".", "e", "E"} & set(found[1]) else f"{found[1]}.", expression
     )
     return CALL.sub(
         lambda found: found[1][:-1] if found[1] in DOUBLE_FUNCTIONS else found[1], plain
