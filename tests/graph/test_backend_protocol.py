@@ -143,7 +143,7 @@ def test_a_backend_whose_probe_fails_repeats_the_reason(monkeypatch):
     probe = types.ModuleType("absent_probe")
     probe.why = lambda: "no such device in this machine"
     monkeypatch.setitem(sys.modules, "absent_probe", probe)
-    with nnl.Session(plugins=[Absent], discover=False) as session:
+    with nnl.Session(plugins=[Absent], discover=False, environment={}) as session:
         with pytest.raises(BackendError, match="no such device in this machine"):
             session.backend("absent")
         assert session.backend(None).name == "numpy"
