@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any, NamedTuple, Self
@@ -60,6 +62,7 @@ class Worker:
             text=True,
             cwd=ROOT,
             env={**os.environ, **variables},
+            start_new_session=True,  # with those that it starts to compile in, which end with it
         )
 
     def ask(self, *command: Any) -> Any:
@@ -88,5 +91,6 @@ class Worker:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        self.process.kill()
+        with suppress(ProcessLookupError):
+            os.killpg(self.process.pid, signal.SIGKILL)
         self.process.communicate()
