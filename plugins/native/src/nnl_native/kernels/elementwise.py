@@ -20,6 +20,7 @@ Value = Callable[[int], Operand]
 # `#pragma omp simd` turns into vector functions where it has them.
 FLOAT_FUNCTIONS = {name: f"nnl_{name}" for name in ("expf", "tanhf", "logf", "log1pf")}
 FLOAT_NUMBER = re.compile(r"(?<![\w.])((?:\d+\.\d*|\.\d+|\d+)(?:[eE][-+]?\d+)?)f\b")
+NUMBERED = re.compile(r"\b([vpq])(\d+)\b")  # values of a graph in a loop, and their places
 CALL = re.compile(r"\b([a-z]\w*)(?=\s*\()")
 DOUBLE_FUNCTIONS = frozenset(
     "acosf acoshf asinf asinhf atan2f atanf atanhf cbrtf ceilf copysignf cosf coshf erfcf erff "
@@ -126,7 +127,17 @@ def emit_group(
         if not is_input[position]:
             writer.store(position, f"{name}[{{at}}] = v{number};")
     text, dims, units = writer.write(body)
-    return Emission((CStep(text, tuple(names), dims, units, size * (1 + len(members) // 4)),))
+    cost = size * (1 + len(members) // 4)
+    return Emission((CStep(renumbered(text), tuple(names), dims, units, cost),))
+
+
+def renumbered(text: str) -> str:
+    """Return a text whose values are numbered as they come, so that equal loops are one function.
+
+    They come in by their numbers in the graph, which other calls of the same operators do not have.
+    """
+    numbers: dict[str, int] = {}
+    return NUMBERED.sub(lambda it: f"{it[1]}{numbers.setdefault(it[2], len(numbers))}", text)
 
 
 class LoopWriter:

@@ -19,6 +19,7 @@ from nnl_native.kernels.elementwise import (
     c_number,
     expressions,
     merge_axes,
+    renumbered,
 )
 
 SUMS = frozenset(("nnl::sum", "nnl::sum_to", "nnl::mean"))
@@ -156,7 +157,7 @@ class _Writer:
         results = [self.names[one.result] for one in self.sums]
         text = self._pass(is_kept, direct, chunked, units)
         operands = [*names, *results, *(["tmp0:" + self.c_type] if chunked else [])]
-        steps = [CStep(text, tuple(operands), tuple(self.dims), units, cost)]
+        steps = [CStep(renumbered(text), tuple(operands), tuple(self.dims), units, cost)]
         if not chunked:
             return Emission(tuple(steps))
         self.dims = []
