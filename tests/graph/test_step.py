@@ -177,7 +177,7 @@ def test_a_profile_covers_forward_backward_and_update():
     operators = {part for row in rows for part in row.operator.split("+")}
     assert {"affine", "softmax_cross_entropy", "pack", "sqrt"} <= operators
     assert all(row.seconds >= 0 and row.bytes > 0 for row in rows)
-    assert {row.computed_by for row in rows} == {"numpy"}
+    assert {row.computed_by for row in rows} <= {"numpy", nnl.current_backend().name}
     assert sum(row.multiply_adds for row in rows) > 16 * 6 * 12
 
 
