@@ -97,6 +97,19 @@ def test_a_seed_fixes_the_bits(model):
         np.testing.assert_array_equal(second[name], values, err_msg=name)
 
 
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+def test_parameters_that_the_loss_does_not_depend_on_get_gradient_zero(dtype):
+    used, unused = (
+        Variable.from_numpy_array(np.full(3, number, dtype), need_grad=True) for number in (1, 2)
+    )
+    solver = S.Sgd(0.25)
+    solver.set_parameters({"used": used, "unused": unused})
+    nnl.compile_step(F.sum(used * used), solver).run()
+    np.testing.assert_array_equal(unused.g, np.zeros(3))
+    np.testing.assert_array_equal(used.g, np.full(3, 2))
+    np.testing.assert_array_equal(used.d, np.full(3, 0.5))
+
+
 @pytest.mark.parametrize("batch", [0, 1])
 def test_batches_of_nothing_and_of_one_train(batch):
     found = trained("native", perceptron, S.Sgd, batch=batch, steps=1)

@@ -403,7 +403,10 @@ class NativeProgram:
         if instruction.operator is None or instruction.operator.name != "nnl::pack":
             return piece
         specs = self.graph.specs
-        itemsize = specs[instruction.outputs[0]].dtype.itemsize
+        dtype = specs[instruction.outputs[0]].dtype
+        if any(specs[value].dtype != dtype for value in instruction.inputs):
+            return Piece(instruction, None)
+        itemsize = dtype.itemsize
         places, length = flat_layout(specs[value].size for value in instruction.inputs)
         steps: list[Step] = []
         for k, (value, (start, stop)) in enumerate(zip(instruction.inputs, places, strict=True)):
