@@ -181,6 +181,29 @@ def binary(draw, value, leaf, add, specs):
     add(text, BINARY[text], *((x, y) if draw(st.booleans()) else (y, x)))
 
 
+def mask(draw, value, leaf, add, specs):
+    """By truths made of leaves alone, so that no rounding decides them, or of whole numbers."""
+    x = value()
+    shape = specs[x]
+    if draw(st.booleans()):
+        one, other = leaf(shape), leaf(broadcastable(draw, shape))
+        add(
+            "F.where(F.greater({1}, {2}), {0}, {0} * 0.5)",
+            lambda x, a, b: F.where(F.greater(a, b), x, x * 0.5),
+            x,
+            one,
+            other,
+        )
+    else:
+        whole = leaf(shape, below=5)
+        add(
+            "{0} * F.cast({1} * {1} + {1}, float32)",
+            lambda x, k: x * F.cast(k * k + k, x.dtype) * 0.1,
+            x,
+            whole,
+        )
+
+
 def broadcastable(draw, shape):
     kept = [n if draw(st.booleans()) else 1 for n in shape]
     return tuple(kept[draw(st.integers(0, len(kept))) :])
@@ -408,6 +431,7 @@ KINDS = {
     for function, times in {
         unary: 5,
         binary: 4,
+        mask: 1,
         reduction: 2,
         along: 1,
         normalization: 1,

@@ -65,6 +65,14 @@ def test_a_compiler_that_does_not_work_is_a_reason(monkeypatch, tmp_path):
             function.cache_clear()
 
 
+def test_attributes_that_python_calls_equal_are_not_one_program():
+    x = Variable.from_numpy_array(np.ones(20_000, np.float32))
+    with nnl.auto_forward():
+        zeros, negative = F.mul_scalar(x, 0.0).d, F.mul_scalar(x, -0.0).d
+    assert not np.signbit(zeros).any()
+    assert np.signbit(negative).all()
+
+
 def test_profiles_say_what_numpy_computed():
     @defop("plugin::reversed")
     def reversed_(x):

@@ -58,7 +58,7 @@ class NativeBackend:
         key = (
             operator,
             tuple(None if a is None else (a.shape, a.dtype) for a in inputs),
-            tuple((name, type(value), value) for name, value in attributes.items()),
+            tuple(map(repr, attributes.values())),  # 0.0 and -0.0 differ, and so do 1 and True
         )
         try:
             program = self._calls[key]
