@@ -14,6 +14,7 @@ from nnl_core.graph.lower import lower
 from nnl_core.graph.passes import (
     canonicalize,
     fuse_elementwise,
+    memory,
     merge_common,
     plan_memory,
     remove_dead,
@@ -190,6 +191,42 @@ def test_values_alive_together_never_overlap(operations):
             end_b = plan.offsets[b] + graph.specs[b].nbytes
             assert end_a <= plan.offsets[b] or end_b <= plan.offsets[a]
     assert plan.report.peak <= plan.report.intermediates
+
+
+lifetimes = st.lists(
+    st.tuples(st.integers(0, 9), st.integers(0, 30), st.integers(0, 10)), max_size=40
+)
+
+
+@pytest.mark.parametrize("sorted_below", [0, 1000], ids=["in order", "large ones first"])
+@settings(max_examples=100, deadline=None)
+@given(lifetimes)
+def test_blocks_alive_together_never_overlap(sorted_below, lifetimes):
+    blocks = [
+        memory._Block(owner, 64 * size, first, first + duration)
+        for owner, (size, first, duration) in enumerate(sorted(lifetimes, key=lambda one: one[1]))
+    ]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(memory, "SORTED_BELOW", sorted_below)
+        places = memory._place(blocks, reuse=True)
+    for a in blocks:
+        for b in blocks[: a.owner]:
+            assert (
+                a.first > b.last
+                or b.first > a.last
+                or places[a.owner] + a.size <= places[b.owner]
+                or places[b.owner] + b.size <= places[a.owner]
+            )
+
+
+def test_small_values_do_not_keep_a_large_one_from_the_memory_of_another():
+    blocks = [
+        memory._Block(0, 640, 0, 1),
+        memory._Block(1, 64, 1, 9),  # in order of birth it would lie behind the first
+        memory._Block(2, 704, 2, 3),
+    ]
+    places = memory._place(blocks, reuse=True)
+    assert max(places[one.owner] + one.size for one in blocks) == 704 + 64
 
 
 def test_a_long_elementwise_chain_with_reductions_needs_two_buffers():

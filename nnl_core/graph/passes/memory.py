@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Set
+from collections.abc import Callable, Mapping, Sequence, Set
+from heapq import heappop, heappush
+from itertools import accumulate
 from typing import NamedTuple
+
+import numpy as np
 
 from nnl_core.graph.flat import layout
 from nnl_core.graph.ir import ABSENT, Graph, Instruction
 
 ALIGNMENT = 64  # bytes: a cache line, and the widest vector register
+SORTED_BELOW = 4096  # blocks, each of which is compared with all before
 
 
 class MemoryReport(NamedTuple):
@@ -92,40 +97,16 @@ def plan_memory(
     _compute_in_blocks(graph, plan, given | apart)
     elsewhere = {*plan.viewed, *plan.external, *plan.packed, *apart}
     last = _last_uses_of_roots(graph, plan)
-    free = _FreeList()
-    dying: dict[int, list[int]] = {}
+    lives = _share_in_place(graph, plan, produced, elsewhere, last, same_place)
+    blocks = [_Block(value, _aligned(specs[value].nbytes), *lives[value]) for value in lives]
+    places = _place(blocks, reuse=not graph.observed)
     for value in produced:
         if value not in elsewhere:
-            dying.setdefault(last[value], []).append(value)
-    for index, instruction in enumerate(graph.instructions):
-        ending = [
-            value
-            for value in dying.get(index, ())
-            if value in plan.offsets and value not in instruction.outputs
-        ]
-        for value in instruction.outputs:
-            if value in elsewhere:
-                continue
-            reused = None
-            if not graph.observed:
-                alike = [one for one in ending if same_place(one, value)]
-                reused = _reusable(instruction, value, alike, graph, plan)
-            if reused is None:
-                plan.offsets[value] = free.take(specs[value].nbytes)
-            else:
-                ending.remove(reused)
-                plan.offsets[value] = plan.offsets[reused]
-                plan.in_place[value] = reused
-        if graph.observed:
-            continue
-        for value in ending:
-            free.give(plan.offsets[value], specs[value].nbytes)
-        for value in instruction.outputs:
-            if value in plan.offsets and last[value] == index:
-                free.give(plan.offsets[value], specs[value].nbytes)
-    plan.arena_bytes = free.end
+            reused = plan.in_place.get(value)
+            plan.offsets[value] = places[value] if reused is None else plan.offsets[reused]
+    plan.arena_bytes = max((places[one.owner] + one.size for one in blocks), default=0)
     plan.report = MemoryReport(
-        peak=free.end,
+        peak=plan.arena_bytes,
         intermediates=sum(
             _aligned(specs[value].nbytes)
             for value in produced
@@ -136,6 +117,45 @@ def plan_memory(
         prepared=sum(_aligned(specs[value].nbytes) for value in apart),
     )
     return plan
+
+
+def _share_in_place(
+    graph: Graph,
+    plan: MemoryPlan,
+    produced: Sequence[int],
+    elsewhere: Set[int],
+    last: Mapping[int, int],
+    same_place: Callable[[int, int], bool],
+) -> dict[int, tuple[int, int]]:
+    """Let results overwrite inputs that die; return who owns memory, from when to when."""
+    lives: dict[int, tuple[int, int]] = {}
+    owners: dict[int, int] = {}
+    dying: dict[int, list[int]] = {}
+    for value in produced:
+        if value not in elsewhere:
+            dying.setdefault(last[value], []).append(value)
+    for index, instruction in enumerate(graph.instructions):
+        ending = [
+            value
+            for value in dying.get(index, ())
+            if value in owners and value not in instruction.outputs
+        ]
+        for value in instruction.outputs:
+            if value in elsewhere:
+                continue
+            reused = None
+            if not graph.observed:
+                alike = [one for one in ending if same_place(one, value)]
+                reused = _reusable(instruction, value, alike, graph, plan)
+            if reused is None:
+                owners[value] = value
+                lives[value] = index, last[value]
+            else:
+                ending.remove(reused)
+                plan.in_place[value] = reused
+                owner = owners[value] = owners[reused]
+                lives[owner] = lives[owner][0], last[value]
+    return lives
 
 
 def _view(graph: Graph, plan: MemoryPlan, given: set[int]) -> None:
@@ -236,6 +256,67 @@ def _may_overwrite(instruction: Instruction, value: int, candidate: int) -> bool
     writer = next(n for n, member in enumerate(members) if value in member.outputs)
     readers = [n for n, member in enumerate(members) if candidate in member.inputs]
     return bool(readers) and max(readers) <= writer
+
+
+class _Block(NamedTuple):
+    """Memory that is needed from one instruction to another, both included."""
+
+    owner: int
+    size: int
+    first: int
+    last: int
+
+
+def _place(blocks: Sequence[_Block], reuse: bool) -> dict[int, int]:
+    """Return an offset for each owner: the better of two rules, where there are not too many.
+
+    Large ones first leaves small ones to the gaps, and is mostly close to the least possible; in
+    the order of their birth is fast for any number.
+    """
+    if not reuse:
+        ends = accumulate((one.size for one in blocks), initial=0)
+        return {one.owner: end for one, end in zip(blocks, ends, strict=False)}
+    found = _in_order_of_birth(blocks)
+    if len(blocks) <= SORTED_BELOW:
+        other = _large_first(blocks)
+        if _end(blocks, other) < _end(blocks, found):
+            return other
+    return found
+
+
+def _end(blocks: Sequence[_Block], places: Mapping[int, int]) -> int:
+    return max((places[one.owner] + one.size for one in blocks), default=0)
+
+
+def _in_order_of_birth(blocks: Sequence[_Block]) -> dict[int, int]:
+    """Take the smallest hole at the birth of each block, and give it back after its death."""
+    places: dict[int, int] = {}
+    free = _FreeList()
+    dying: list[tuple[int, int, int]] = []  # (last, offset, size)
+    for one in blocks:
+        while dying and dying[0][0] < one.first:
+            _, offset, size = heappop(dying)
+            free.give(offset, size)
+        places[one.owner] = free.take(one.size)
+        heappush(dying, (one.last, places[one.owner], one.size))
+    return places
+
+
+def _large_first(blocks: Sequence[_Block]) -> dict[int, int]:
+    """Put each at the lowest offset where no larger one is alive at the same time."""
+    places: dict[int, int] = {}
+    ordered = sorted(blocks, key=lambda one: (-one.size, one.first))
+    first, last, size = (np.array([one[k] for one in ordered], np.int64) for k in (2, 3, 1))
+    offset = np.zeros(len(ordered), np.int64)
+    for n, one in enumerate(ordered):
+        (beside,) = np.nonzero((first[:n] <= one.last) & (last[:n] >= one.first))
+        beside = beside[np.argsort(offset[beside], kind="stable")]
+        # How far everything up to each of them reaches, and whether the next leaves enough room.
+        reach = np.maximum.accumulate(np.append(0, offset[beside] + size[beside]))
+        (fits,) = np.nonzero(offset[beside] - reach[:-1] >= one.size)
+        offset[n] = reach[fits[0]] if len(fits) else reach[-1]
+        places[one.owner] = int(offset[n])
+    return places
 
 
 class _FreeList:
