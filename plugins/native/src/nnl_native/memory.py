@@ -17,12 +17,13 @@ def allocate(size: int) -> tuple[Array, mmap.mmap | None]:
         raw = np.empty(size + 64, np.uint8)
         shift = -raw.ctypes.data % 64
         return raw[shift : shift + size], None
-    mapping = mmap.mmap(-1, size + HUGE_PAGE)
-    if hasattr(mmap, "MADV_HUGEPAGE"):
-        try:
-            mapping.madvise(mmap.MADV_HUGEPAGE)
-        except OSError:  # a system without them
-            pass
+    mapping = mmap.mmap(-1, size + HUGE_PAGE, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     raw = np.frombuffer(mapping, np.uint8)
     shift = -raw.ctypes.data % HUGE_PAGE
+    if hasattr(mmap, "MADV_HUGEPAGE"):
+        try:
+            # Whole ones only: the last would be larger than what is asked for.
+            mapping.madvise(mmap.MADV_HUGEPAGE, shift, size - size % HUGE_PAGE)
+        except OSError:  # a system without them
+            pass
     return raw[shift : shift + size], mapping
