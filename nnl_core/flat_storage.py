@@ -87,6 +87,8 @@ class FlatStorage:
         self._data_variable = Variable.on(self._data.storage)
         self._grad_variable = Variable.on(self._grad.storage)
         self._members: list[NdArray] = []
+        self._listed = list(parameters.values())
+        self._gradients = [parameter.grad for parameter in self._listed]
         self._version = -1
         self.collect_data()
         self.collect_gradients()
@@ -124,7 +126,7 @@ class FlatStorage:
 
     def collect_gradients(self) -> NdArray:
         """Return the flat gradients with what the parameters' gradients hold now."""
-        return self._grad.take([parameter.grad for parameter in self.parameters.values()])
+        return self._grad.take(self._grad_members())
 
     def publish_data(self) -> None:
         """Give the parameters what the flat data holds."""
@@ -132,13 +134,21 @@ class FlatStorage:
 
     def publish_gradients(self) -> None:
         """Give the parameters' gradients what the flat gradients hold."""
-        self._grad.publish([parameter.grad for parameter in self.parameters.values()])
+        self._grad.publish(self._grad_members())
 
     def _data_members(self) -> list[NdArray]:
         if self._version != Structure.version:  # else no parameter has got another storage
             self._members = [parameter.data for parameter in self.parameters.values()]
             self._version = Structure.version
         return self._members
+
+    def _grad_members(self) -> list[NdArray]:
+        # Asking each variable would make those that have no gradient yet: once is enough.
+        members = self._gradients
+        for position, parameter in enumerate(self._listed):
+            if parameter._grad is not members[position]:
+                members[position] = parameter.grad
+        return members
 
     def gradient_parts(self) -> Iterable[tuple[str, Array]]:
         """Yield each parameter's gradient as an array that shares memory with the block."""

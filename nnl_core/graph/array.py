@@ -266,7 +266,8 @@ class NdArray:
     def buffer(self, backend: Backend) -> Buffer:
         """Return the elements where ``backend`` computes, moving them there if need be."""
         if backend.on_host:
-            return self.read()
+            # `read` in a line: a step asks for dozens of leaves.
+            return self._host if self.state is State.READY and self._host_fresh else self.read()
         if self._backend is backend and self._buffer_fresh and self.state is State.READY:
             assert self._buffer is not None
             return self._buffer
@@ -302,8 +303,6 @@ class NdArray:
     def adopt(self, array: npt.NDArray[Any]) -> None:
         """Take ``array`` itself as the elements (same shape and dtype, no copy)."""
         self._host = array
-        self.state = State.READY
-        self._host_fresh = True
         self.touch()
 
     def adopt_buffer(self, backend: Backend, buffer: Buffer) -> None:
