@@ -40,6 +40,7 @@ NAMES = ["@first/affine/W", "@first/affine/b", "@rest/@1/affine/W", "@rest/@1/af
 
 
 def test_parameters_are_named_by_attributes_and_kept_out_of_the_global_scope(x):
+    nnl.clear_parameters()
     net = Net()
     net(x)
     assert sorted(net.get_parameters()) == NAMES
