@@ -34,6 +34,7 @@ from nnl_native.kernels.elementwise import (
 from nnl_native.kernels.foreign import foreign_entry
 from nnl_native.kernels.mapreduce import SUMS, emit_sums
 from nnl_native.kernels.reorder import reorder
+from nnl_native.recompute import recompute
 
 
 class Piece(NamedTuple):
@@ -60,7 +61,7 @@ class Lowering:
     """
 
     def __init__(self, source: Graph, threads: int) -> None:
-        source = fuse(fold(source))
+        source = recompute(fuse(fold(source)))
         self.source, self.threads = source, threads
         self.graph = source.rewrite(())
         self.graph.specs = list(source.specs)
