@@ -37,6 +37,10 @@ from nnl_native.kernels.reorder import reorder
 from nnl_native.recompute import recompute
 
 
+RESHAPES = frozenset(("nnl::reshape", "nnl::expand_dims", "nnl::squeeze"))
+"""Operators that see the elements of a value in order in another shape."""
+
+
 class Piece(NamedTuple):
     """How one instruction is computed: by steps, by nothing (a view), or else by NumPy."""
 
@@ -169,6 +173,11 @@ class Lowering:
         if self.layouts[source].opaque is not None:
             return False
         seen = view(self._request(operator, instruction))
+        if seen is None and operator.name in RESHAPES:
+            # One copy in order serves all that reshape the value.
+            source = self._plain(source)
+            given = replace(instruction, (source, *instruction.inputs[1:]))
+            seen = view(self._request(operator, given))
         if seen is None:
             return False
         views = (seen,) if isinstance(seen, View) else seen
@@ -176,7 +185,8 @@ class Lowering:
         for result, one in zip(instruction.outputs, views, strict=True):
             self.layouts[result] = Layout(one.strides)
             self.views[result] = (source, one.offset * itemsize)
-        self._append(instruction, instruction.inputs, instruction.outputs, Emission(()))
+        inputs = (source, *instruction.inputs[1:])
+        self._append(instruction, inputs, instruction.outputs, Emission(()))
         return True
 
     def _add_call(self, operator: Operator, instruction: Instruction) -> bool:
@@ -319,6 +329,19 @@ class Lowering:
             tuple(None if v == ABSENT else self.operand(v) for v in instruction.inputs),
             tuple(self.graph.specs[value] for value in instruction.outputs),
         )
+
+
+def replace(instruction: Instruction, inputs: tuple[int, ...]) -> Instruction:
+    """Return an instruction on other inputs."""
+    return Instruction(
+        instruction.operator,
+        inputs,
+        instruction.outputs,
+        instruction.attributes,
+        instruction.source,
+        instruction.epoch,
+        instruction.members,
+    )
 
 
 def _size(shape: Sequence[int]) -> int:
