@@ -54,6 +54,7 @@ def keep_apart() -> None:
     make = Frame.__init__
 
     def made(frame: Frame, program: object) -> None:
+        program.shares = False
         make(frame, program)
         frame.apart = []
         for value in program.plan.offsets:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 import nnl_core as nnl
 from nnl_core import PF, F, S, Variable
@@ -110,3 +112,43 @@ def test_nothing_random_is_drawn_again(eager):
     solver = S.Sgd(0.1)
     solver.set_parameters({"x": x})
     assert sum("rand" in label for label in labels(nnl.compile_step(F.sum(h), solver))) == 4
+
+
+STEPS = ["tanh", "relu", "layer", "scale", "residual", "turn", "product"]
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.lists(st.sampled_from(STEPS), min_size=4, max_size=12))
+def test_any_chain_trains_to_the_same_bits(steps):
+    rng = np.random.default_rng(len(steps))
+    weights = rng.normal(size=(16, 16)).astype(np.float32) * np.float32(0.3)
+
+    def gradient():
+        nnl.graph.program.clear_cache()
+        x = Variable.from_numpy_array(np.linspace(-1, 1, 256, dtype=np.float32).reshape(16, 16))
+        w = Variable.from_numpy_array(weights, need_grad=True)
+        h = kept = F.matmul(x, w)
+        for step in steps:
+            if step in ("tanh", "relu"):
+                h = getattr(F, step)(h)
+            elif step == "layer":
+                h = F.layer_normalization(h, None, None, batch_axis=0)
+            elif step == "scale":
+                h = h * 1.5 + 0.1
+            elif step == "residual":
+                h, kept = h + kept, h
+            elif step == "turn":
+                h = F.transpose(h, (1, 0))
+            else:
+                h = F.matmul(h, w)
+        solver = S.Sgd(0.1)
+        solver.set_parameters({"w": w})
+        nnl.compile_step(F.mean(h * h), solver).run()
+        return w.g.copy()
+
+    wanted = gradient()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(recompute, "LEAST", 1)
+        patch.setattr(recompute, "SHARE", 100)
+        patch.setattr(recompute, "DEAREST", 10**6)
+        np.testing.assert_array_equal(gradient(), wanted)

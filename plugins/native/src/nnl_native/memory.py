@@ -1,8 +1,9 @@
-"""Memory for arenas: aligned, and in huge pages where it is large."""
+"""Memory for arenas: aligned, in huge pages where it is large, and then shared among programs."""
 
 from __future__ import annotations
 
 import mmap
+import weakref
 
 import numpy as np
 
@@ -27,3 +28,51 @@ def allocate(size: int) -> tuple[Array, mmap.mmap | None]:
         except OSError:  # a system without them
             pass
     return raw[shift : shift + size], mapping
+
+
+class Block:
+    """Memory that programs use in turn; it is there as long as one of them holds it."""
+
+    __slots__ = ("__weakref__", "_kept", "address", "size")
+
+    def __init__(self, size: int) -> None:
+        self._kept = allocate(size)
+        self.size = size
+        self.address: int = self._kept[0].ctypes.data
+
+
+_idle: list[weakref.ref[Block]] = []
+
+
+def borrow(size: int, own: Block | None) -> Block:
+    """Return a block that nobody uses: the largest, so that programs come to have one in common.
+
+    Among equal ones it is the borrower's own. No lock: whoever removes it from the list has it.
+    """
+    while True:
+        found: tuple[tuple[int, bool], Block, weakref.ref[Block]] | None = None
+        for reference in tuple(_idle):
+            block = reference()
+            if block is None:
+                _take(reference)
+            elif block.size >= size:
+                rank = block.size, block is own
+                if found is None or rank > found[0]:
+                    found = rank, block, reference
+        if found is None:
+            return Block(size)
+        if _take(found[2]):
+            return found[1]
+
+
+def give_back(block: Block) -> None:
+    """Let others use a block."""
+    _idle.append(weakref.ref(block))
+
+
+def _take(reference: weakref.ref[Block]) -> bool:
+    try:
+        _idle.remove(reference)
+    except ValueError:  # another thread was faster
+        return False
+    return True

@@ -20,11 +20,12 @@ from nnl_core.graph.program import Observer
 from nnl_native.compiler import CompileError, kernel_name, load_functions
 from nnl_native.kernel import C_TYPES, CStep, Emission, Layout, Operand, PrimitiveStep, Step
 from nnl_native.lowering import Lowering, Piece, constants_of
-from nnl_native.memory import allocate
+from nnl_native.memory import Block, borrow, give_back
 from nnl_native.prologue import Prepared, split
 from nnl_native.runtime import Argument, Memory, StepRecord, libraries, threads_in_use, walker
 
 SHARED_FROM = 1 << 15  # elements that a step touches from which on threads share it
+SHARED_ARENAS = 1 << 20  # bytes of an arena from which on programs use one in turn
 
 Slots = np.ndarray[tuple[int], np.dtype[np.uint64]]
 Call = Callable[["Frame"], None]
@@ -51,22 +52,27 @@ class Frame:
     """What one run at a time uses: an arena, the addresses of values, primitives' arguments."""
 
     def __init__(self, program: NativeProgram) -> None:
-        size = program.plan.arena_bytes
-        self.arena, self._mapping = allocate(size)
+        self.block: Block | None = None
+        self.moved = False
         self.slots: Slots = np.zeros(len(program.graph.specs) + 1, np.uint64)
         self.slots_address = self.slots.ctypes.data
         self.given: list[Array | None] = [None] * len(program.places)
         self.arrays: dict[int, Array] = {}
         self.copies: dict[int, Array] = {}  # of what was handed in with gaps, by place
         self.prepared = -1  # the number of what its slots point to
-        base = self.arena.ctypes.data
-        for value, offset in program.plan.offsets.items():
-            self.slots[value] = base + offset
         for value, array in program.constants.items():
             self.slots[value] = array.ctypes.data
-        program.follow_views(self.slots)
+        if not program.shares:
+            self.settle(program, Block(program.plan.arena_bytes))
         self.records, self._kept = program.step_records()
         self.records_address = ctypes.addressof(self.records)
+
+    def settle(self, program: NativeProgram, block: Block) -> None:
+        """Have intermediates in a block from now on."""
+        if block is not self.block:
+            self.block = block
+            self.slots[program.placed] = np.uint64(block.address) + program.offsets
+            self.moved = True
 
 
 class NativeProgram:
@@ -91,6 +97,11 @@ class NativeProgram:
             self.prologue.offsets.keys(),
         )
         self.memory = self.plan.report
+        offsets = self.plan.offsets
+        self.placed: Array = np.fromiter(offsets, np.intp, len(offsets))
+        self.offsets: Array = np.fromiter(offsets.values(), np.uint64, len(offsets))
+        # An observer may keep what it is shown; and small arenas cost less than looking for one.
+        self.shares = self.plan.arena_bytes >= SHARED_ARENAS and not graph.observed
         self._free: list[Frame] = []
         self._steps: list[BoundStep] = []
         self._segments: list[Segment] = []
@@ -229,10 +240,7 @@ class NativeProgram:
         """Fill ``outputs`` from ``leaves``, and from what was prepared."""
         if prepared is None and self._early:
             prepared = self.prepare(leaves)
-        try:
-            frame = self._free.pop()
-        except IndexError:
-            frame = Frame(self)
+        frame = self._taken()
         try:
             self._bind(frame, leaves, outputs, prepared)
             for segment in self._segments if observer is None else self._each:
@@ -240,7 +248,7 @@ class NativeProgram:
             if self._copies or frame.copies:
                 self._finish(frame, outputs)
         finally:
-            self._free.append(frame)
+            self._give_back(frame)
 
     def computed_by(self, instruction: Instruction) -> str:
         """Answer ``"native"``, or ``"numpy"`` where there is no kernel for the call."""
@@ -250,17 +258,28 @@ class NativeProgram:
     def prepare(self, leaves: Sequence[Array]) -> Prepared:
         """Compute what follows from steady leaves and constants alone."""
         prepared = Prepared(self)
-        try:
-            frame = self._free.pop()
-        except IndexError:
-            frame = Frame(self)
+        frame = self._taken()
         try:
             self._bind(frame, leaves, (), prepared)
             for segment in self._early:
                 self._run_segment(segment, frame, None)
         finally:
-            self._free.append(frame)
+            self._give_back(frame)
         return prepared
+
+    def _taken(self) -> Frame:
+        try:
+            frame = self._free.pop()
+        except IndexError:
+            frame = Frame(self)
+        if self.shares:
+            frame.settle(self, borrow(self.plan.arena_bytes, frame.block))
+        return frame
+
+    def _give_back(self, frame: Frame) -> None:
+        if self.shares and frame.block is not None:
+            give_back(frame.block)
+        self._free.append(frame)
 
     def _bind(
         self,
@@ -271,7 +290,7 @@ class NativeProgram:
     ) -> None:
         """Write the addresses of what is handed in, where it is not what it was last time."""
         given = frame.given
-        changed = False
+        changed, frame.moved = frame.moved, False
         if prepared is not None and frame.prepared != prepared.number:
             frame.slots[prepared.values] = prepared.addresses
             frame.prepared = prepared.number
