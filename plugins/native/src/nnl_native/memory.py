@@ -36,9 +36,14 @@ class Block:
     __slots__ = ("__weakref__", "_kept", "address", "size")
 
     def __init__(self, size: int) -> None:
-        self._kept = allocate(size)
+        array, mapping = allocate(size)
+        self._kept: tuple[Array, mmap.mmap | None] | None = (array, mapping)
         self.size = size
-        self.address: int = self._kept[0].ctypes.data
+        self.address: int = array.ctypes.data
+
+    def release(self) -> None:
+        """Give the memory back to the system; nobody may use the block from then on."""
+        self._kept = None
 
 
 _idle: list[weakref.ref[Block]] = []
@@ -51,6 +56,7 @@ def borrow(size: int, own: Block | None) -> Block:
     """
     while True:
         found: tuple[tuple[int, bool], Block, weakref.ref[Block]] | None = None
+        smaller: list[tuple[Block, weakref.ref[Block]]] = []
         for reference in tuple(_idle):
             block = reference()
             if block is None:
@@ -59,7 +65,12 @@ def borrow(size: int, own: Block | None) -> Block:
                 rank = block.size, block is own
                 if found is None or rank > found[0]:
                     found = rank, block, reference
+            else:
+                smaller.append((block, reference))
         if found is None:
+            for block, reference in smaller:  # whoever used them will use the new one
+                if _take(reference):
+                    block.release()
             return Block(size)
         if _take(found[2]):
             return found[1]
