@@ -36,7 +36,7 @@ from nnl_native.kernels.mapreduce import SUMS, emit_sums
 from nnl_native.kernels.reorder import reorder
 from nnl_native.recompute import recompute
 
-
+MOVED = 4096  # elements from which on an input of a loop is brought to the layout of the others
 RESHAPES = frozenset(("nnl::reshape", "nnl::expand_dims", "nnl::squeeze"))
 """Operators that see the elements of a value in order in another shape."""
 
@@ -139,6 +139,21 @@ class Lowering:
                 (specs[v].shape for m in members for v in m.inputs if v != ABSENT), key=_size
             )
         layout = group_layout(shape, [self.operand(value) for value in inputs])
+        # A loop over places that are far apart takes longer than a copy beside it.
+        moved = {
+            value: self._bring(value, layout)
+            for value in inputs
+            if specs[value].shape == shape
+            and specs[value].size >= MOVED
+            and 0 not in self.layouts[value].strides
+            and not self._is(value, layout)
+        }
+        if moved:
+            members = tuple(_on(member, moved) for member in members)
+            inputs = tuple(moved.get(value, value) for value in inputs)
+            instruction = _on(instruction, moved)
+            if instruction.members:
+                instruction.members = members
         for member in members:
             for value in member.outputs:
                 is_whole = specs[value].shape == shape and value in instruction.outputs
@@ -176,7 +191,7 @@ class Lowering:
         if seen is None and operator.name in RESHAPES:
             # One copy in order serves all that reshape the value.
             source = self._plain(source)
-            given = replace(instruction, (source, *instruction.inputs[1:]))
+            given = _on(instruction, {instruction.inputs[0]: source})
             seen = view(self._request(operator, given))
         if seen is None:
             return False
@@ -331,11 +346,11 @@ class Lowering:
         )
 
 
-def replace(instruction: Instruction, inputs: tuple[int, ...]) -> Instruction:
+def _on(instruction: Instruction, replaced: Mapping[int, int]) -> Instruction:
     """Return an instruction on other inputs."""
     return Instruction(
         instruction.operator,
-        inputs,
+        tuple(replaced.get(value, value) for value in instruction.inputs),
         instruction.outputs,
         instruction.attributes,
         instruction.source,

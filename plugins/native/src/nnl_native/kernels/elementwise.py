@@ -11,7 +11,7 @@ import numpy as np
 
 from nnl_core.graph.ir import ABSENT, Instruction
 from nnl_core.graph.operator import Operator
-from nnl_native.kernel import C_TYPES, CStep, Emission, Layout, Operand, dense
+from nnl_native.kernel import C_TYPES, CStep, Emission, Layout, Operand, dense, plain
 from nnl_native.kernels.foreign import expression_compiles
 
 Value = Callable[[int], Operand]
@@ -86,11 +86,17 @@ def broadcast_strides(operand: Operand, shape: Sequence[int]) -> tuple[int, ...]
 
 
 def group_layout(shape: Sequence[int], inputs: Sequence[Operand]) -> Layout:
-    """Return the layout of a group's outputs: axes ordered as in the first input of their shape."""
-    for given in inputs:
-        if given.shape == shape and 0 not in given.strides:
-            return dense(shape, given.order)
-    return dense(shape, range(len(shape)))
+    """Return the layout of a group's outputs: that of most inputs of their shape, dense.
+
+    Of two layouts, that of convolutions is taken: neighbours are likely to have it.
+    """
+    usual = plain(shape)
+    layouts = [
+        dense(shape, given.order)
+        for given in inputs
+        if given.shape == shape and 0 not in given.strides
+    ]
+    return max(layouts, key=lambda one: (layouts.count(one), one != usual), default=usual)
 
 
 def emit_group(
