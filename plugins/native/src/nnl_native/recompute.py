@@ -17,7 +17,7 @@ from nnl_native.kernel import viewer_of
 from nnl_native.kernels.elementwise import IN_PLACE_OF_EXPRESSIONS
 
 LEAST = 16 << 20  # bytes of a peak below which nothing is done
-WORTH = 128  # what is a smaller part of the peak than this stays
+WORTH = 1024  # what is a smaller part of the peak than this stays
 SHARE = 0.05  # of what a run costs may be added to it
 DEAREST = 8  # bytes moved for one that is saved
 BYTES_PER_MULTIPLY_ADD = 0.25  # what one costs, in bytes that are moved
@@ -89,7 +89,20 @@ class _Planner:
                 self.pieces[root] = [_Piece(first, last, names)]
                 if root not in self.elsewhere:
                     self.live[first : last + 1] += graph.specs[root].nbytes
-        self.budget = SHARE * sum(self._cost(instruction) for instruction in self.steps)
+        self.costs = [self._cost(instruction) for instruction in self.steps]
+        self.budget = SHARE * sum(self.costs)
+        self.candidates = self._candidates()
+
+    def _candidates(self) -> list[tuple[float, int]]:
+        """Return what may be computed again, the most bytes for the least cost first."""
+        return sorted(
+            (
+                (self.graph.specs[root].nbytes / (self.costs[self.maker[root]] + 1), root)
+                for root in self.pieces
+                if root not in self.elsewhere and _is_repeatable(self.steps[self.maker[root]])
+            ),
+            reverse=True,
+        )
 
     def lower_peak(self) -> bool:
         """Compute one of the values that are kept over the peak again; return whether there is."""
@@ -98,11 +111,12 @@ class _Planner:
         if peak < LEAST:
             return False
         best: tuple[float, int, int, int, _Recipe] | None = None
-        for root, (piece, *again) in self.pieces.items():
+        for most, root in self.candidates:
+            if best is not None and best[0] >= most:
+                break
+            piece, *again = self.pieces[root]
             nbytes = self.graph.specs[root].nbytes
-            if again or not piece.first < time < piece.last or root in self.elsewhere:
-                continue
-            if nbytes * WORTH < peak or not self._is_repeatable(self.steps[self.maker[root]]):
+            if again or not piece.first < time < piece.last or nbytes * WORTH < peak:
                 continue
             before = max(use for use in self.uses[root] if use <= time)
             after = min(use for use in self.uses[root] if use >= time)
@@ -144,7 +158,7 @@ class _Planner:
                     longer.append(value)
                     return len(self.pieces[own]) == 1
             index = self.maker[value]
-            if not self._is_repeatable(self.steps[index]) or len(makers) > 8:
+            if not _is_repeatable(self.steps[index]) or len(makers) > 8:
                 return False
             if not all(provide(one) for one in self.steps[index].inputs):
                 return False
@@ -156,7 +170,7 @@ class _Planner:
         extra = sum(self._fresh_bytes(index) for index in makers) - nbytes
         if self.live[time] + extra >= self.live.max():
             return None
-        return _Recipe(sum(self._cost(self.steps[n]) for n in makers), makers, longer)
+        return _Recipe(sum(self.costs[n] for n in makers), makers, longer)
 
     def _read_from(self, root: int, time: int) -> Iterable[int]:
         """Return the values in a memory that are read from then on."""
@@ -178,20 +192,6 @@ class _Planner:
                 if name != value or self.maker[value] < time:
                     return name
         return None
-
-    def _is_repeatable(self, instruction: Instruction) -> bool:
-        if instruction.epoch:
-            return False
-        return all(
-            one.operator is not None
-            and (
-                one.operator.is_elementwise
-                or one.operator.name in IN_PLACE_OF_EXPRESSIONS
-                or one.operator.name in REPEATABLE
-                or _is_view(one)
-            )
-            for one in instruction.members or (instruction,)
-        )
 
     def _fresh_bytes(self, index: int) -> int:
         instruction = self.steps[index]
@@ -268,6 +268,21 @@ class _Planner:
 def _is_view(instruction: Instruction) -> bool:
     operator = instruction.operator
     return operator is not None and viewer_of(operator.name) is not None
+
+
+def _is_repeatable(instruction: Instruction) -> bool:
+    if instruction.epoch:
+        return False
+    return all(
+        one.operator is not None
+        and (
+            one.operator.is_elementwise
+            or one.operator.name in IN_PLACE_OF_EXPRESSIONS
+            or one.operator.name in REPEATABLE
+            or _is_view(one)
+        )
+        for one in instruction.members or (instruction,)
+    )
 
 
 def _without(group: Instruction, needed: Set[int]) -> Instruction:
