@@ -81,7 +81,7 @@ class _Fuser:
         for position, slot in enumerate(self.slots):
             made = {value for member in slot.members for value in member.outputs}
             outside = {at for value in made for at in self.readers.get(value, ())} - {position}
-            if len(outside) == 1 and self.asked.isdisjoint(made) and not slot.results:
+            if len(outside) == 1 and not slot.results:
                 (reader,) = outside
                 if reader > position and self._may_join(slot, self.slots[reader]):
                     self._move(position, reader)
