@@ -12,13 +12,17 @@ from benchmarks.cpu.arrays import TRAINING, Array, Arrays
 from benchmarks.cpu.workloads import build
 
 
-def largest_difference(case: str, backends: tuple[str, str], steps: int, dtype: str) -> float:
+def largest_difference(
+    case: str, backends: tuple[str, str], steps: int, dtype: str, nudge: bool = False
+) -> float:
     """Return the largest ``|a - b| / max|b|`` of all parameters after training on two backends.
 
-    Both begin with the same parameters. What is not finite on one of them is an infinite
-    difference.
+    Both begin with the same parameters; with ``nudge``, those of the first lie one unit in the
+    last place higher: how far training carries roundings. What is not finite on one of them is an
+    infinite difference.
     """
-    first, second = (_trained(case, backend, steps, dtype) for backend in backends)
+    first = _trained(case, backends[0], steps, dtype, nudge)
+    second = _trained(case, backends[1], steps, dtype)
     return max(difference(first[name], second[name]) for name in first)
 
 
@@ -32,9 +36,13 @@ def differences(
     return {case: largest_difference(case, backends, steps, dtype) for case in cases}
 
 
-def _trained(case: str, backend: str, steps: int, dtype: str) -> Arrays:
+def _trained(case: str, backend: str, steps: int, dtype: str, nudge: bool = False) -> Arrays:
     with nnl.backend_scope(backend):
         workload = build(case, dtype=dtype)
+        if nudge:
+            values = workload.parameters()
+            higher = {name: np.nextafter(value, np.inf) for name, value in values.items()}
+            workload = build(case, higher, dtype=dtype)
         for _ in range(steps):
             workload.step()
         return workload.parameters()
@@ -53,11 +61,16 @@ def main() -> None:
     parser.add_argument("backends", nargs=2, metavar="BACKEND")
     parser.add_argument("--cases", default=",".join(TRAINING), help="separated by commas")
     parser.add_argument("--steps", type=int, default=100)
+    parser.add_argument(
+        "--nudge", action="store_true", help="move the first's parameters by a unit in last place"
+    )
     parser.add_argument("--dtype", choices=("f4", "f8"), default="f4")
     options = parser.parse_args()
     first, second = options.backends
     for case in options.cases.split(","):
-        found = largest_difference(case, (first, second), options.steps, options.dtype)
+        found = largest_difference(
+            case, (first, second), options.steps, options.dtype, options.nudge
+        )
         print(f"{case:10} {found:.3g}", flush=True)
 
 
