@@ -57,6 +57,8 @@ class ForwardPlan(BoundProgram):
                     kept.append((variable, storage))
                 else:
                     self.released.append(storage)
+        self._noting: Sequence[Node] = self.nodes
+        self._is_detached = all(node.detached for node in self.nodes)
         super().__init__(lower(kept), backend, optimize=optimize)
 
     def run(self, observer: Observer | None = None) -> None:
@@ -64,8 +66,10 @@ class ForwardPlan(BoundProgram):
         super().run(observer)
         for storage in self.released:
             storage.clear()  # even what is clear already: it stands for this run's value now
-        for node in self.nodes:
+        for node in self._noting:
             node.note_versions(self.lowered.overwritten.get(node, ()))
+        if self._is_detached:
+            self._noting = ()  # no gradient will ever ask: once says that the nodes have run
 
 
 def _saved_storages(order: list[Node]) -> set[int]:
