@@ -1,8 +1,8 @@
 """Compute again, right before it is read, what is cheap and would be kept over a peak of memory.
 
 In a training step that is mostly what follows from other values that the backward pass needs
-anyway: an activation from what it was applied to, a normalised value, attention from queries and
-keys. The same kernel on the same values gives the same bits.
+anyway: an activation from what it was applied to, a normalised value. The same kernel on the same
+values gives the same bits.
 """
 
 from __future__ import annotations
@@ -23,9 +23,7 @@ DEAREST = 8  # bytes moved for one that is saved
 BYTES_PER_MULTIPLY_ADD = 0.25  # what one costs, in bytes that are moved
 LONGEST = 4096  # instructions of a graph that is looked at
 SMALL = 16  # what is so many times smaller than what it saves may live longer for it
-REPEATABLE = frozenset(
-    ("nnl::standardize", "nnl::softmax", "nnl::masked_softmax", "nnl::batch_matmul")
-)
+REPEATABLE = frozenset(("nnl::standardize",))  # beside what is elementwise
 
 
 def recompute(graph: Graph) -> Graph:
