@@ -64,8 +64,7 @@ class NumpyBackend:
                 f"operator {operator.name!r} failed on inputs {shapes}: {error}"
             ) from error
         results = result if isinstance(result, tuple) else (result,)
-        with np.errstate(all="ignore"):  # half precision overflows when it is rounded
-            return tuple(_as_spec(one, spec) for one, spec in zip(results, outputs, strict=True))
+        return tuple([_as_spec(one, spec) for one, spec in zip(results, outputs, strict=True)])
 
     def compile(self, graph: Graph) -> NumpyProgram:
         """Plan memory and bind a NumPy kernel to each instruction."""
@@ -75,7 +74,8 @@ class NumpyBackend:
 def _as_spec(result: Any, spec: Spec) -> Array:
     array = np.asarray(result, order="C")
     if array.dtype != spec.dtype:
-        array = array.astype(spec.dtype)
+        with np.errstate(all="ignore"):  # half precision overflows when it is rounded
+            array = array.astype(spec.dtype)
     if array.shape != spec.shape:
         raise OperatorError(f"a result has shape {array.shape} where infer says {spec.shape}")
     return array
