@@ -9,6 +9,7 @@ import sys
 import textwrap
 
 import pytest
+
 from nnl_native import compiler
 from nnl_native.compiler import CompileError, kernel_name, load_functions
 
