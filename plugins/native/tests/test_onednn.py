@@ -234,6 +234,6 @@ def test_a_library_that_is_missing_is_a_reason_and_an_error(monkeypatch):
 def test_a_file_that_is_no_library_is_a_reason(monkeypatch, tmp_path):
     file = tmp_path / "libdnnl.so.3"
     file.write_text("no library")
-    monkeypatch.setattr(onednn_library, "_candidates", lambda: iter([file]))
+    monkeypatch.setattr(onednn_library, "_candidates", lambda: iter([(file, (3, 2))]))
     monkeypatch.setattr(onednn_library, "_search", onednn_library._search.__wrapped__)
     assert f"{file} cannot be loaded" in str(onednn.problem())

@@ -14,7 +14,8 @@ from typing import NamedTuple
 from nnl_core.errors import BackendError
 
 OLDEST = (3, 2)
-"""The oldest version whose numbers are these."""
+"""The oldest version whose numbers are these: that of the wheel."""
+NEWER = (3, 3)
 _CPU, _IN_ORDER, _OPENMP = 1, 1, 2
 _STATUS = {1: "out of memory", 2: "invalid arguments", 3: "not implemented", 6: "failed at run"}
 
@@ -26,14 +27,16 @@ class PrimitiveError(BackendError):
 # Finding and loading -----------------------------------------------------------------------------
 
 
-def _candidates() -> Iterator[Path]:
+def _candidates() -> Iterator[tuple[Path, tuple[int, int]]]:
+    """Yield where the library may be, and the oldest version that is taken from there."""
     name = "libdnnl.so.3"
-    yield Path(sys.prefix, "lib", name)
+    yield Path(name), NEWER  # wherever the loader looks; asked later, it would name the wheel's
+    yield Path(sys.prefix, "lib", name), OLDEST
     with contextlib.suppress(metadata.PackageNotFoundError):
         for file in metadata.distribution("onednn-cpu-gomp").files or ():
             if file.name == name:
-                yield Path(str(file.locate()))
-    yield Path(name)  # wherever the loader looks
+                yield Path(str(file.locate())), OLDEST
+    yield Path(name), OLDEST
 
 
 class _Version(ctypes.Structure):
@@ -54,9 +57,12 @@ class _Search(NamedTuple):
 
 @functools.cache
 def _search() -> _Search:
-    """Return the first library that can be used, or why there is none."""
+    """Return the first library that can be used, or why there is none.
+
+    A system's is preferred where it is newer than the wheel's.
+    """
     reasons = []
-    for path in _candidates():
+    for path, oldest in _candidates():
         if path.is_absolute() and not path.exists():
             continue
         try:
@@ -67,14 +73,17 @@ def _search() -> _Search:
             if path.is_absolute():
                 reasons.append(f"{path} cannot be loaded: {error}")
             continue
-        if (version.major, version.minor) < OLDEST:
+        found = version.major, version.minor
+        if OLDEST <= found < oldest:
+            continue  # no newer than the wheel's, which comes next
+        if found < OLDEST:
             reasons.append(f"{path} is version {version.major}.{version.minor}; 3.2 is needed")
         elif version.cpu_runtime != _OPENMP:
             reasons.append(f"{path} is not built for OpenMP")
         else:
             return _Search(path, None)
     missing = "oneDNN's libdnnl.so.3 is not installed: pip install onednn-cpu-gomp"
-    return _Search(None, "; ".join(reasons) or missing)
+    return _Search(None, "; ".join(dict.fromkeys(reasons)) or missing)
 
 
 def find_library() -> Path | None:
