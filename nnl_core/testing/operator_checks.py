@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from importlib import import_module
 from typing import Any, NoReturn
 
@@ -81,10 +82,49 @@ def check_operator(
     samples = list(checked.iterate_samples(np.random.default_rng(seed)))
     if not samples:
         raise OperatorCheckError(f"{checked.name}: its samples rule yields none")
-    for index, sample in enumerate(samples):
-        _SampleCheck(checked, running, index, sample, seed, tolerance).run()
+    checks = [
+        _SampleCheck(checked, running, index, sample, seed, tolerance)
+        for index, sample in enumerate(samples)
+    ]
+    _compile_together(checks, running)
+    for check in checks:
+        check.run()
     if checked.expression is not None:
         _check_expression(checked, samples, tolerance)
+
+
+def _compile_together(checks: Sequence[_SampleCheck], backend: Backend) -> None:
+    """Compile all that will be run in one graph first: one start of a compiler, where there is one.
+
+    What is wrong with any of it is said where it is checked.
+    """
+    whole = Graph()
+    with suppress(Exception):
+        for check in checks:
+            for inputs in variants(check.inputs):
+                for _, graph in check.graphs(inputs, check.specs(inputs)):
+                    _append(whole, graph)
+        backend.compile(whole)
+
+
+def _append(whole: Graph, part: Graph) -> None:
+    """Add a graph beside those that a graph holds."""
+    first = len(whole.specs)
+
+    def moved(values: Sequence[int]) -> tuple[int, ...]:
+        return tuple(v if v == ABSENT else v + first for v in values)
+
+    def instruction(one: Instruction) -> Instruction:
+        members = tuple(map(instruction, one.members))
+        inputs, outputs = moved(one.inputs), moved(one.outputs)
+        return Instruction(one.operator, inputs, outputs, one.attributes, members=members)
+
+    whole.specs += part.specs
+    whole.aliases += [len(whole.aliases) + position for position in range(len(part.leaves))]
+    whole.leaves += moved(part.leaves)
+    whole.constants |= {v + first: array for v, array in part.constants.items()}
+    whole.instructions += map(instruction, part.instructions)
+    whole.outputs += moved(part.outputs)
 
 
 class _SampleCheck:
