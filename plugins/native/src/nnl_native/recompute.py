@@ -1,12 +1,13 @@
 """Compute again, right before it is read, what is cheap and would be kept over a peak of memory.
 
 In a training step that is mostly what follows from other values that the backward pass needs
-anyway: an activation from what it was applied to, a normalised value. The same kernel on the same
-values gives the same bits.
+anyway: a normalised value, an activation that is not an exponential or the like. The same kernel on
+the same values gives the same bits.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Set
 from typing import NamedTuple
 
@@ -18,12 +19,13 @@ from nnl_native.kernels.elementwise import IN_PLACE_OF_EXPRESSIONS
 
 LEAST = 16 << 20  # bytes of a peak below which nothing is done
 WORTH = 1024  # what is a smaller part of the peak than this stays
-SHARE = 0.05  # of what a run costs may be added to it
+SHARE = 0.03  # of what a run costs may be added to it
+BYTES_PER_CALL = 32  # what an exponential or the like of one element costs
 DEAREST = 8  # bytes moved for one that is saved
 BYTES_PER_MULTIPLY_ADD = 0.25  # what one costs, in bytes that are moved
 LONGEST = 4096  # instructions of a graph that is looked at
 SMALL = 16  # what is so many times smaller than what it saves may live longer for it
-REPEATABLE = frozenset(("nnl::standardize",))  # beside what is elementwise
+SLOW = re.compile(r"\b(?:exp|log|log1p|tanh|erf|pow|sin|cos)f\(")
 
 
 def recompute(graph: Graph) -> Graph:
@@ -212,7 +214,13 @@ class _Planner:
             for one in instruction.members or (instruction,)
             if one.operator is not None
         )
-        return sum(specs[value].nbytes for value in moved) + BYTES_PER_MULTIPLY_ADD * work
+        calls = sum(
+            len(SLOW.findall(one.operator.expression)) * specs[one.outputs[0]].size
+            for one in instruction.members or (instruction,)
+            if one.operator is not None and one.operator.expression is not None
+        )
+        moved_bytes = sum(specs[value].nbytes for value in moved)
+        return moved_bytes + BYTES_PER_MULTIPLY_ADD * work + BYTES_PER_CALL * calls
 
     # Changes -----------------------------------------------------------------------------------
 
@@ -276,7 +284,6 @@ def _is_repeatable(instruction: Instruction) -> bool:
         and (
             one.operator.is_elementwise
             or one.operator.name in IN_PLACE_OF_EXPRESSIONS
-            or one.operator.name in REPEATABLE
             or _is_view(one)
         )
         for one in instruction.members or (instruction,)
