@@ -90,6 +90,7 @@ def labels(step):
 
 
 def test_small_programs_keep_what_they_have_computed():
+    nnl.graph.program.clear_cache()
     step, _, _ = step_of(residual)
     normalised = [label for label in labels(step) if label.startswith("normalize+relu")]
     assert len(normalised) == 6
