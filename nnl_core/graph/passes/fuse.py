@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence, Set
+
 from nnl_core.graph.ir import ABSENT, Graph, Instruction
 
 LONGEST_GROUP = 64
@@ -48,7 +50,7 @@ def fuse_elementwise(graph: Graph) -> Graph:
         return graph
     return graph.rewrite(
         [
-            members[0] if len(members) == 1 else _group(members, position, readers, asked)
+            members[0] if len(members) == 1 else group_of(members, position, readers, asked)
             for position, members in enumerate(slots)
             if members
         ]
@@ -71,9 +73,13 @@ def _fusible(instruction: Instruction) -> bool:
     return operator is not None and operator.is_elementwise and len(instruction.outputs) == 1
 
 
-def _group(
-    members: list[Instruction], position: int, readers: dict[int, set[int]], asked: set[int]
+def group_of(
+    members: Sequence[Instruction], position: int, readers: Mapping[int, set[int]], asked: Set[int]
 ) -> Instruction:
+    """Return the members as one instruction; what is asked for, or read elsewhere, comes out.
+
+    ``readers`` tells for each value the positions of what reads it; the group is at ``position``.
+    """
     made = {value for member in members for value in member.outputs}
     inputs = dict.fromkeys(
         value

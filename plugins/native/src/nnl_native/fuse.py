@@ -10,8 +10,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from nnl_core.graph.ir import ABSENT, Graph, Instruction
+from nnl_core.graph.passes.fuse import group_of
 from nnl_core.graph.spec import Spec
-from nnl_native.kernel import C_TYPES, Operand, plain
+from nnl_native.kernel import Operand, plain
 from nnl_native.kernels.elementwise import IN_PLACE_OF_EXPRESSIONS, expressions
 from nnl_native.kernels.mapreduce import SUMS, kept_axes
 
@@ -158,28 +159,12 @@ class _Fuser:
     def instructions(self) -> list[Instruction]:
         """Return an instruction for each group."""
         return [
-            slot.members[0] if len(slot.members) == 1 else self._group(slot.members, position)
+            slot.members[0]
+            if len(slot.members) == 1
+            else group_of(slot.members, position, self.readers, self.asked)
             for position, slot in enumerate(self.slots)
             if slot.members
         ]
-
-    def _group(self, members: Sequence[Instruction], position: int) -> Instruction:
-        made = {value for member in members for value in member.outputs}
-        inputs = dict.fromkeys(
-            value
-            for member in members
-            for value in member.inputs
-            if value != ABSENT and value not in made
-        )
-        outputs = tuple(
-            value
-            for member in members
-            for value in member.outputs
-            if value in self.asked or self.readers.get(value, set()) - {position}
-        )
-        return Instruction(
-            None, tuple(inputs), outputs, {}, members[0].source, members[0].epoch, tuple(members)
-        )
 
 
 def _summable(source: Spec, result: Spec) -> bool:
@@ -187,5 +172,4 @@ def _summable(source: Spec, result: Spec) -> bool:
         source.size > 0
         and source.dtype == result.dtype
         and source.dtype.name in ("float32", "float64")
-        and source.dtype.name in C_TYPES
     )

@@ -136,7 +136,7 @@ class Lowering:
         shape = specs[(members[0].inputs if has_sums else members[0].outputs)[0]].shape
         if has_sums:
             shape = max(
-                (specs[v].shape for m in members for v in m.inputs if v != ABSENT), key=_size
+                (specs[v].shape for m in members for v in m.inputs if v != ABSENT), key=math.prod
             )
         layout = group_layout(shape, [self.operand(value) for value in inputs])
         # A loop over places that are far apart takes longer than a copy beside it.
@@ -357,10 +357,6 @@ def _on(instruction: Instruction, replaced: Mapping[int, int]) -> Instruction:
         instruction.epoch,
         instruction.members,
     )
-
-
-def _size(shape: Sequence[int]) -> int:
-    return math.prod(shape)
 
 
 def constants_of(graph: Graph) -> Mapping[int, np.ndarray]:
