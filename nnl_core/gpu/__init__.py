@@ -1,0 +1,1 @@
+"""Backend ``cuda``: kernels in CUDA C++ through PyCUDA, programs as captured CUDA graphs."""
