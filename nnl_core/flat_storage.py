@@ -9,9 +9,9 @@ import numpy as np
 from nnl_core.errors import ParameterError
 from nnl_core.graph.array import NdArray
 from nnl_core.graph.flat import layout
-from nnl_core.graph.node import Structure
 from nnl_core.graph.operator import Array
 from nnl_core.graph.spec import Spec
+from nnl_core.graph.structure import Structure
 from nnl_core.graph.variable import Variable
 
 _ALIGNMENT = 64  # bytes: a cache line, and the widest vector register

@@ -11,6 +11,7 @@ import numpy as np
 from nnl_core.cpu.calls import select_call
 from nnl_core.cpu.program import NumpyProgram
 from nnl_core.errors import NnlError, OperatorError
+from nnl_core.graph.backend import BoundCall
 from nnl_core.graph.ir import Graph
 from nnl_core.graph.operator import Array, Operator
 from nnl_core.graph.spec import Spec
@@ -50,21 +51,40 @@ class NumpyBackend:
         outputs: Sequence[Spec],
     ) -> tuple[Array, ...]:
         """Run one operator now."""
+        specs = [None if array is None else Spec.of(array) for array in inputs]
+        return self.bind(operator, specs, attributes, outputs)(inputs)
+
+    def bind(
+        self,
+        operator: Operator,
+        inputs: Sequence[Spec | None],
+        attributes: Mapping[str, object],
+        outputs: Sequence[Spec],
+    ) -> BoundCall:
+        """Return what runs one operator on arrays of these specs."""
         call = select_call(operator, inputs, attributes)
-        try:
-            with np.errstate(all="ignore"):
-                result = call(*inputs, out=None, **attributes)
-                if operator.view:
-                    result = np.array(result, order="C")  # a value of its own, not a view
-        except NnlError:
-            raise
-        except Exception as error:
-            shapes = ", ".join("none" if a is None else f"{a.dtype}{a.shape}" for a in inputs)
-            raise OperatorError(
-                f"operator {operator.name!r} failed on inputs {shapes}: {error}"
-            ) from error
-        results = result if isinstance(result, tuple) else (result,)
-        return tuple([_as_spec(one, spec) for one, spec in zip(results, outputs, strict=True)])
+        is_view = operator.view
+        single = outputs[0] if len(outputs) == 1 else None
+
+        def run(arrays: Sequence[Array | None]) -> tuple[Array, ...]:
+            try:
+                with np.errstate(all="ignore"):
+                    result = call(*arrays, out=None, **attributes)
+                    if is_view:
+                        result = np.array(result, order="C")  # a value of its own, not a view
+            except NnlError:
+                raise
+            except Exception as error:
+                shapes = ", ".join("none" if a is None else f"{a.dtype}{a.shape}" for a in arrays)
+                raise OperatorError(
+                    f"operator {operator.name!r} failed on inputs {shapes}: {error}"
+                ) from error
+            if single is not None and not isinstance(result, tuple):
+                return (_as_spec(result, single),)
+            results = result if isinstance(result, tuple) else (result,)
+            return tuple([_as_spec(one, spec) for one, spec in zip(results, outputs, strict=True)])
+
+        return run
 
     def compile(self, graph: Graph) -> NumpyProgram:
         """Plan memory and bind a NumPy kernel to each instruction."""

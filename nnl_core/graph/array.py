@@ -33,6 +33,9 @@ class State(Enum):
     CLEARED = "cleared"  # held a value whose memory was released
 
 
+EMPTY, ZERO, READY, CLEARED = State  # looking a member up by name takes as long as a call
+
+
 class DataView(np.ndarray):
     """A writable view of an `NdArray`'s elements that reports writes to it.
 
@@ -166,16 +169,21 @@ class NdArray:
         "version",
     )
 
-    def __init__(self, spec: Spec, array: npt.NDArray[Any] | None = None) -> None:
+    def __init__(
+        self,
+        spec: Spec,
+        array: npt.NDArray[Any] | None = None,
+        producer: weakref.ref[Node] | None = None,
+    ) -> None:
         self.spec = spec
         self.version = next(_writes)
-        self.producer: weakref.ref[Node] | None = None
+        self.producer = producer
         self._host = array
         self._host_fresh = array is not None
         self._backend: Backend | None = None
         self._buffer: Buffer | None = None
         self._buffer_fresh = False
-        self.state = State.EMPTY if array is None else State.READY
+        self.state = EMPTY if array is None else READY
 
     @classmethod
     def from_numpy_array(cls, array: npt.ArrayLike) -> Self:
@@ -208,7 +216,7 @@ class NdArray:
     @property
     def has_value(self) -> bool:
         """Whether reading gives elements that somebody wrote."""
-        return self.state is State.READY or self.state is State.ZERO
+        return self.state is READY or self.state is ZERO
 
     # Reading -----------------------------------------------------------------------------------
 
@@ -218,21 +226,21 @@ class NdArray:
         The caller must not write to the result. Raises `ClearedError` after `clear`, and
         `GraphError` for an output that was never computed.
         """
-        if self.state is State.READY and self._host_fresh:
+        if self.state is READY and self._host_fresh:
             assert self._host is not None
             return self._host
-        if self.state is State.CLEARED:
+        if self.state is CLEARED:
             raise ClearedError(
                 "this array's memory was released by clear_buffer; run forward again, or set "
                 "persistent=True on the variable before the run"
             )
-        if self.state is not State.READY:
+        if self.state is not READY:
             host = self._host
             if host is None:
                 self._host = host = np.zeros(self.spec.shape, self.spec.dtype)
             else:
                 host.fill(0)
-            if self.state is State.EMPTY:
+            if self.state is EMPTY:
                 if self.producer is not None:
                     node = self.producer()
                     raise GraphError(
@@ -240,7 +248,7 @@ class NdArray:
                         "computed yet; run forward on it first"
                     )
                 self.version = next(_writes)
-            self.state = State.READY
+            self.state = READY
             self._host_fresh, self._buffer_fresh = True, False
             return host
         assert self._backend is not None and self._buffer is not None
@@ -267,8 +275,8 @@ class NdArray:
         """Return the elements where ``backend`` computes, moving them there if need be."""
         if backend.on_host:
             # `read` in a line: a step asks for dozens of leaves.
-            return self._host if self.state is State.READY and self._host_fresh else self.read()
-        if self._backend is backend and self._buffer_fresh and self.state is State.READY:
+            return self._host if self.state is READY and self._host_fresh else self.read()
+        if self._backend is backend and self._buffer_fresh and self.state is READY:
             assert self._buffer is not None
             return self._buffer
         reuse = self._buffer if self._backend is backend else None
@@ -281,7 +289,7 @@ class NdArray:
     def touch(self) -> None:
         """Record that the host elements were written through a view."""
         self.version = next(_writes)
-        self.state = State.READY
+        self.state = READY
         self._host_fresh = True
         self._buffer_fresh = False
 
@@ -296,7 +304,7 @@ class NdArray:
         if self._host is None:
             self._host = np.empty(self.spec.shape, self.spec.dtype)
         np.copyto(self._host, source)
-        self.state = State.READY
+        self.state = READY
         self._host_fresh = True
         self.touch()
 
@@ -312,7 +320,7 @@ class NdArray:
             return
         self._backend, self._buffer = backend, buffer
         self._host_fresh, self._buffer_fresh = False, True
-        self.state = State.READY
+        self.state = READY
         self.version = next(_writes)
 
     def writable_buffer(self, backend: Backend) -> Buffer:
@@ -327,14 +335,14 @@ class NdArray:
 
     def mark_written(self, backend: Backend) -> None:
         """Record that ``backend`` filled what `writable_buffer` gave it."""
-        self.state = State.READY
+        self.state = READY
         self._host_fresh = backend.on_host
         self._buffer_fresh = not backend.on_host
         self.version = next(_writes)
 
     def zero(self) -> None:
         """Make all elements zero; the memory is written when first read."""
-        self.state = State.ZERO
+        self.state = ZERO
         self.version = next(_writes)
 
     def fill(self, value: float) -> None:
@@ -343,13 +351,13 @@ class NdArray:
 
     def forget(self) -> None:
         """Be as if nothing was ever written: an output is computed when it is next read."""
-        self.state = State.EMPTY
+        self.state = EMPTY
         self._host_fresh = self._buffer_fresh = False
         self.version = next(_writes)
 
     def clear(self) -> None:
         """Release the memory; reading before the next write raises `ClearedError`."""
-        self.state = State.CLEARED
+        self.state = CLEARED
         self._host = self._buffer = None
         self._host_fresh = self._buffer_fresh = False
         self.version = next(_writes)

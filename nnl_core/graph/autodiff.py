@@ -11,8 +11,9 @@ from nnl_core.errors import GraphError, NnlError, OperatorError, ShapeError, Uns
 from nnl_core.graph.dtypes import DEFAULT_DTYPE, is_floating, is_half
 from nnl_core.graph.modes import at_moment, auto_forward, mixed_precision, modes, no_grad
 from nnl_core.graph.modes import recompute as recompute_scope
-from nnl_core.graph.node import Node, topological
+from nnl_core.graph.node import Node
 from nnl_core.graph.spec import Spec
+from nnl_core.graph.structure import topological
 from nnl_core.graph.variable import Variable, functions
 
 if TYPE_CHECKING:

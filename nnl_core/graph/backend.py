@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+from functools import partial
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, runtime_checkable
 
 import numpy.typing as npt
 
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from nnl_core.graph.program import Program
 
 Buffer: TypeAlias = Any  # what a backend computes on: an ndarray on the host, a device pointer, ...
+BoundCall: TypeAlias = Callable[[Sequence[Buffer | None]], tuple[Buffer, ...]]
 
 
 class Backend(Protocol):
@@ -48,6 +50,46 @@ class Backend(Protocol):
 
     def compile(self, graph: Graph) -> Program:
         """Turn an optimised graph into something that runs."""
+
+
+@runtime_checkable
+class Binding(Protocol):
+    """A backend that prepares a call of an operator once, for dynamic graphs repeat few of them.
+
+    No backend has to: without it, each call is a `Backend.run`.
+    """
+
+    def bind(
+        self,
+        operator: Operator,
+        inputs: Sequence[Spec | None],
+        attributes: Mapping[str, object],
+        outputs: Sequence[Spec],
+    ) -> BoundCall:
+        """Return what does as `Backend.run`, given buffers of these specs."""
+
+
+def bind(
+    backend: Backend,
+    operator: Operator,
+    inputs: Sequence[Spec | None],
+    attributes: Mapping[str, object],
+    outputs: Sequence[Spec],
+) -> BoundCall:
+    """Return what runs an operator on a backend, given its inputs' buffers."""
+    if isinstance(backend, Binding):
+        return backend.bind(operator, inputs, attributes, outputs)
+    return partial(_run, backend, operator, attributes, outputs)
+
+
+def _run(
+    backend: Backend,
+    operator: Operator,
+    attributes: Mapping[str, object],
+    outputs: Sequence[Spec],
+    inputs: Sequence[Buffer | None],
+) -> tuple[Buffer, ...]:
+    return backend.run(operator, inputs, attributes, outputs)
 
 
 _selected: list[Backend] = []

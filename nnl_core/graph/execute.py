@@ -11,12 +11,14 @@ from nnl_core.errors import GraphError, StaleValueError
 from nnl_core.graph.array import NdArray, State
 from nnl_core.graph.autodiff import Key, flowing_nodes, gradient_table, key_of
 from nnl_core.graph.backend import Backend, current_backend
+from nnl_core.graph.dispatch import run_node
 from nnl_core.graph.dtypes import is_floating
 from nnl_core.graph.lower import lower
 from nnl_core.graph.modes import auto_forward
-from nnl_core.graph.node import Node, Structure, run_node, topological
+from nnl_core.graph.node import Node
 from nnl_core.graph.observe import NodeHook, backward_observer, forward_observer
 from nnl_core.graph.program import BoundProgram, Observer
+from nnl_core.graph.structure import Structure, topological
 from nnl_core.graph.variable import Variable
 from nnl_core.session import current_session
 

@@ -8,7 +8,7 @@ from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from nnl_core.graph.ir import ABSENT, FOLDABLE, Graph, Instruction
-from nnl_core.graph.node import topological
+from nnl_core.graph.structure import topological
 
 if TYPE_CHECKING:
     from nnl_core.graph.array import NdArray

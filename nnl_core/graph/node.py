@@ -1,4 +1,4 @@
-"""The use of an operator in a graph, and how calling an operator makes one."""
+"""The use of an operator in a graph, what it assigns besides, and what names it."""
 
 from __future__ import annotations
 
@@ -6,34 +6,21 @@ import itertools
 import math
 import threading
 import weakref
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-import numpy as np
-
-from nnl_core.errors import OperatorError, ShapeError
+from nnl_core.errors import OperatorError
 from nnl_core.graph.array import NdArray
-from nnl_core.graph.backend import current_backend
-from nnl_core.graph.checks import as_array
-from nnl_core.graph.dtypes import DEFAULT_DTYPE, is_floating, is_real
+from nnl_core.graph.calls import Call, Specs, find_call
 from nnl_core.graph.modes import modes
-from nnl_core.graph.spec import Spec, promote_scalar
-from nnl_core.session import current_session
+from nnl_core.graph.spec import Spec
+from nnl_core.graph.structure import Structure
+from nnl_core.graph.variable import Variable
 
 if TYPE_CHECKING:
     from nnl_core.graph.operator import Operator
-    from nnl_core.graph.variable import Variable
 
 _sequence = itertools.count()
-
-
-class Structure:
-    """Counts changes to existing graphs, so that cached plans know when to look again.
-
-    Making a node does not count: it changes no graph that was planned before.
-    """
-
-    version = 0
 
 
 class Effect(NamedTuple):
@@ -55,58 +42,60 @@ class Node:
     __slots__ = (
         "__weakref__",
         "_handles",
-        "attributes",
+        "call",
         "detached",
         "effects",
-        "input_specs",
         "input_versions",
         "inputs",
         "moment",
         "name",
-        "operator",
         "output_versions",
         "recompute",
         "sequence",
-        "specs",
         "storages",
     )
 
-    def __init__(
-        self,
-        operator: Operator,
-        inputs: tuple[Variable | None, ...],
-        attributes: dict[str, Any],
-        specs: tuple[Spec, ...],
-        name: str,
-    ) -> None:
-        self.operator = operator
+    def __init__(self, call: Call, inputs: tuple[Variable | None, ...], name: str) -> None:
+        self.call = call
         self.inputs = inputs
-        self.attributes = attributes
-        self.input_specs = tuple(None if v is None else v.spec for v in inputs)
-        self.specs = specs
         self.name = name
-        self.storages = [self._make_storage(spec) for spec in specs]
+        producer = weakref.ref(self)
+        self.storages = [NdArray(spec, producer=producer) for spec in call.outputs]
         self.sequence = next(_sequence)
-        self.moment = self.sequence if modes.moment is None else modes.moment
+        moment = modes.moment
+        self.moment = self.sequence if moment is None else moment
         self.detached = modes.no_grad
         self.recompute = modes.recompute
         self.effects: tuple[Effect, ...] = ()
         self.input_versions: tuple[int, ...] | None = None
         self.output_versions: tuple[int, ...] = ()
-        self._handles: list[weakref.ref[Variable] | None] = [None] * len(specs)
+        self._handles: list[weakref.ref[Variable] | None] = [None] * len(call.outputs)
 
-    def _make_storage(self, spec: Spec) -> NdArray:
-        storage = NdArray(spec)
-        storage.producer = weakref.ref(self)
-        return storage
+    @property
+    def operator(self) -> Operator:
+        """What the node is a use of."""
+        return self.call.operator
+
+    @property
+    def attributes(self) -> dict[str, Any]:
+        """The operator's attributes; not to be changed: other nodes have the same."""
+        return self.call.attributes
+
+    @property
+    def input_specs(self) -> Specs:
+        """What the inputs were when the outputs were inferred."""
+        return self.call.inputs
+
+    @property
+    def specs(self) -> tuple[Spec, ...]:
+        """Shapes and dtypes of the outputs."""
+        return self.call.outputs
 
     def output(self, index: int) -> Variable:
         """Return the variable that stands for one output."""
         handle = self._handles[index]
-        variable = handle() if handle is not None else None
+        variable = None if handle is None else handle()
         if variable is None:
-            from nnl_core.graph.variable import Variable
-
             variable = Variable._of_node(self, index)
             self._handles[index] = weakref.ref(variable)
         return variable
@@ -118,7 +107,7 @@ class Node:
     @property
     def outputs(self) -> tuple[Variable, ...]:
         """Variables of all outputs."""
-        return tuple(self.output(index) for index in range(len(self.specs)))
+        return tuple([self.output(index) for index in range(len(self.storages))])
 
     @property
     def need_grad(self) -> bool:
@@ -130,12 +119,11 @@ class Node:
         specs = tuple(None if v is None else v.spec for v in self.inputs)
         if specs == self.input_specs:
             return
-        outputs = infer(self.operator, specs, self.attributes, self.name)
-        self.input_specs = specs
-        for index, spec in enumerate(outputs):
-            if spec != self.specs[index]:
-                self.storages[index] = self._make_storage(spec)
-        self.specs = outputs
+        before = self.specs
+        self.call = find_call(self.operator, specs, self.attributes, self.name)
+        for index, spec in enumerate(self.specs):
+            if spec != before[index]:
+                self.storages[index] = NdArray(spec, producer=weakref.ref(self))
 
     def note_versions(self, overwritten: Iterable[int] = ()) -> None:
         """Remember which writes of the inputs this node's outputs were computed from.
@@ -156,131 +144,6 @@ class Node:
 
     def __repr__(self) -> str:
         return f"<Node {self.name} of {self.operator.name}>"
-
-
-def infer(
-    operator: Operator, specs: Sequence[Spec | None], attributes: dict[str, Any], name: str
-) -> tuple[Spec, ...]:
-    """Infer output specs, naming operator and node in the error."""
-    try:
-        return operator.infer_specs(specs, attributes)
-    except ShapeError as error:
-        label = operator.__name__ if name == operator.__name__ else f"{operator.__name__} {name!r}"
-        raise ShapeError(f"{label}: {error}") from None
-
-
-def apply(operator: Operator, inputs: Sequence[Any], attributes: dict[str, Any]) -> Any:
-    """Make a node of ``operator`` and return its output variable, or a tuple of them.
-
-    Arrays and Python scalars among the inputs become constants; a scalar takes the dtype that the
-    first variable gives it.
-    """
-    variables = _as_variables(operator, inputs)
-    if operator.expression is not None:
-        for key, value in attributes.items():
-            number = isinstance(value, (int, float, np.number, np.bool_))
-            if not number and key in operator.expression:
-                raise OperatorError(
-                    f"operator {operator.name!r}: {key}={value!r} is not a number; give a Python "
-                    "number"
-                )
-    if modes.half is not None:
-        variables = _at_precision(operator, variables, modes.half)
-    specs = [None if v is None else v.spec for v in variables]
-    name = current_scope_name() + operator.__name__
-    node = Node(operator, variables, attributes, infer(operator, specs, attributes, name), name)
-    on_created = current_session().events.node_created
-    if on_created is not None:
-        from nnl_core.hooks.events import NodeCreated
-
-        on_created(NodeCreated(node))
-    if modes.auto_forward:
-        run_node(node)
-    outputs = node.outputs
-    return outputs[0] if len(outputs) == 1 else outputs
-
-
-def _at_precision(
-    operator: Operator, variables: tuple[Variable | None, ...], half: np.dtype
-) -> tuple[Variable | None, ...]:
-    """Cast floating inputs to what the operator computes in under mixed precision."""
-    from nnl_core.graph.variable import functions
-
-    if operator.precision == "operands" or any(
-        v is not None and v.dtype == np.float64 for v in variables
-    ):
-        return variables
-    wanted = half if operator.precision == "half" else DEFAULT_DTYPE
-    return tuple(
-        v
-        if v is None or v.dtype == wanted or not is_floating(v.dtype)
-        else functions().cast(v, wanted)
-        for v in variables
-    )
-
-
-def _as_variables(operator: Operator, inputs: Sequence[Any]) -> tuple[Variable | None, ...]:
-    from nnl_core.graph.variable import Variable, refuse_variables_in
-
-    parameters = operator.parameters
-    if parameters.variadic is None:
-        missing = len(parameters.inputs) - len(inputs)
-        absent = parameters.inputs[len(inputs) :]
-        if missing < 0 or not parameters.optional.issuperset(absent):
-            raise OperatorError(
-                f"operator {operator.name!r} takes inputs {', '.join(parameters.inputs)} and was "
-                f"given {len(inputs)}"
-            )
-        inputs = (*inputs, *(None for _ in absent))
-    result: list[Variable | None] = []
-    for position, value in enumerate(inputs):
-        if value is None:
-            if position < len(parameters.inputs):
-                if parameters.inputs[position] not in parameters.optional:
-                    raise OperatorError(
-                        f"operator {operator.name!r}: input {parameters.inputs[position]!r} is None"
-                    )
-            result.append(None)
-        elif isinstance(value, Variable):
-            result.append(value)
-        elif isinstance(value, (bool, int, float)):
-            first = next((v for v in inputs if isinstance(v, Variable)), None)
-            dtype = np.dtype(np.float32) if first is None else first.spec.dtype
-            result.append(Variable.constant(np.asarray(value, promote_scalar(dtype, value))))
-        elif isinstance(value, Spec):
-            result.append(Variable.constant(value))  # raises, saying what to do
-        else:
-            refuse_variables_in(value)
-            array = as_array(value)
-            if not is_real(array.dtype):
-                raise OperatorError(
-                    f"operator {operator.name!r}: input {position} is a {type(value).__name__}; "
-                    "give a Variable, an array or a number"
-                )
-            result.append(Variable.constant(array))
-    return tuple(result)
-
-
-def run_node(node: Node) -> None:
-    """Run one node now on the current backend, inputs permitting, and apply its effects."""
-    backend = current_backend()
-    inputs = [
-        None if variable is None else variable._ready_data().buffer(backend)
-        for variable in node.inputs
-    ]
-    events = current_session().events
-    if events.node_forward_start is not None:
-        from nnl_core.hooks.events import NodeForwardStart
-
-        events.node_forward_start(NodeForwardStart(node, inputs))
-    outputs = backend.run(node.operator, inputs, node.attributes, node.specs)
-    for storage, output in zip(node.storages, outputs, strict=True):
-        storage.adopt_buffer(backend, output)
-    node.note_versions()
-    if events.node_forward_end is not None:
-        from nnl_core.hooks.events import NodeForwardEnd
-
-        events.node_forward_end(NodeForwardEnd(node, inputs, outputs))
 
 
 def add_effects(
@@ -304,34 +167,6 @@ def add_effects(
             effect.target._data.write(value)
     elif node.input_versions is not None:
         Structure.version += 1  # it is part of a plan
-
-
-def topological(outputs: Iterable[Variable]) -> list[Node]:
-    """Return the nodes that the variables depend on, producers before consumers."""
-    order: list[Node] = []
-    state: dict[Node, bool] = {}
-    for output in outputs:
-        if output.parent is None or output.parent in state:
-            continue
-        stack: list[tuple[Node, Iterator[Any]]] = [(output.parent, iter(output.parent.inputs))]
-        state[output.parent] = False
-        while stack:
-            node, pending = stack[-1]
-            for variable in pending:
-                parent = None if variable is None else variable.parent
-                if parent is None:
-                    continue
-                if parent not in state:
-                    state[parent] = False
-                    stack.append((parent, iter(parent.inputs)))
-                    break
-                if not state[parent]:
-                    raise OperatorError(f"the graph has a cycle through {parent.name!r}")
-            else:
-                stack.pop()
-                state[node] = True
-                order.append(node)
-    return order
 
 
 class _ScopeNames(threading.local):

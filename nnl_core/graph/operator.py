@@ -12,6 +12,8 @@ import numpy as np
 import numpy.typing as npt
 
 from nnl_core.errors import NotDifferentiableError, OperatorError, ShapeError
+from nnl_core.graph.calls import Call
+from nnl_core.graph.dispatch import apply
 from nnl_core.graph.dtypes import is_half, widened
 from nnl_core.graph.spec import Spec, elementwise_spec
 
@@ -88,6 +90,8 @@ class Operator:
         self.expression: str | None = None
         self.kernels: dict[str, Kernel] = {}
         self.surrogate = False
+        self.calls: dict[tuple[object, ...], Call] = {}
+        """calls made, by specs and attributes; forgotten with a new rule or kernel"""
         self.__doc__ = reference.__doc__
         self.__name__ = name.rpartition("::")[2]
         known = {*self.parameters.inputs, *outputs}
@@ -114,6 +118,7 @@ class Operator:
         shapes are added to it. An absent optional input is ``None``.
         """
         self._infer = rule
+        self.calls.clear()
         return rule
 
     @overload
@@ -143,6 +148,7 @@ class Operator:
         neighbours. Where no `infer` is attached, shapes broadcast and dtypes promote.
         """
         self.expression = expression
+        self.calls.clear()
 
     def kernel(self, backend: str, kernel: Kernel) -> None:
         """Attach a kernel for a backend: source text, or for ``"numpy"`` a function.
@@ -154,6 +160,7 @@ class Operator:
         if backend in self.kernels:
             raise OperatorError(f"operator {self.name!r} has a {backend!r} kernel already")
         self.kernels[backend] = kernel
+        self.calls.clear()
 
     def samples(self, rule: Callable[[np.random.Generator], Iterator[Sample]]) -> Any:
         """Attach the generator of calls that every kernel and rule is checked on."""
@@ -286,12 +293,11 @@ class Operator:
 
         Attributes are given by name; so may inputs be.
         """
-        from nnl_core.graph.node import apply
-
-        others = self.parameters.inputs[len(inputs) :]
-        if given and not given.keys().isdisjoint(others):
-            inputs += tuple(given.pop(name, None) for name in others)
-        return apply(self, inputs, self.bind_attributes(given))
+        if given:
+            others = self.parameters.inputs[len(inputs) :]
+            if not given.keys().isdisjoint(others):
+                inputs += tuple(given.pop(name, None) for name in others)
+        return apply(self, inputs, given)
 
     def __repr__(self) -> str:
         return f"<Operator {self.name}>"

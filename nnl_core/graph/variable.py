@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import importlib
 from collections.abc import Callable, Iterable
 from types import ModuleType
@@ -11,10 +12,10 @@ import numpy as np
 import numpy.typing as npt
 
 from nnl_core.errors import ClearedError, GraphError, OperatorError, ShapeError, UnsavedValueError
-from nnl_core.graph.array import NdArray, State
+from nnl_core.graph.array import CLEARED, EMPTY, READY, NdArray
 from nnl_core.graph.dtypes import DEFAULT_DTYPE, as_dtype, is_floating, is_real
-from nnl_core.graph.node import Structure, topological
 from nnl_core.graph.spec import Spec
+from nnl_core.graph.structure import Structure, topological
 
 if TYPE_CHECKING:
     from nnl_core.graph.node import Node
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 Operand: TypeAlias = Any  # Variable, array or Python scalar
 
 
+@functools.cache
 def functions() -> ModuleType:
     """Return `nnl_core.functions`, which is written in terms of this module."""
     return importlib.import_module("nnl_core.functions")
@@ -98,7 +100,8 @@ class Variable:
     @classmethod
     def _of_node(cls, node: Node, index: int) -> Variable:
         variable = cls.on(node.storages[index])
-        variable.parent, variable._index = node, index
+        variable.parent = node
+        variable._index = index
         return variable
 
     @classmethod
@@ -255,12 +258,12 @@ class Variable:
         self.grad.write(value.d if isinstance(value, Variable) else value)
 
     def _ready_data(self) -> NdArray:
-        state = self._data.state
-        if state is State.READY:
-            return self._data
-        if state is State.EMPTY and self.parent is not None:
+        data = self._data
+        if data.state is READY:
+            return data
+        if data.state is EMPTY and self.parent is not None:
             self.forward()
-        elif state is State.CLEARED:
+        elif data.state is CLEARED:
             label = self.name or (self.parent.name if self.parent else "variable")
             raise ClearedError(
                 f"{label!r} was released by clear_buffer; run forward again, or set "

@@ -13,9 +13,9 @@ import numpy as np
 
 from nnl_core.errors import SolverError
 from nnl_core.graph.dtypes import is_floating
-from nnl_core.graph.node import Structure
 from nnl_core.graph.operator import Array
 from nnl_core.graph.spec import promote
+from nnl_core.graph.structure import Structure
 from nnl_core.graph.variable import Variable
 from nnl_core.hooks.loading import did_you_mean
 from nnl_core.solvers.gradients import GradientMethods

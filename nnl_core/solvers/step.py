@@ -13,10 +13,11 @@ from nnl_core.graph.autodiff import gradient_table, key_of, ones_like
 from nnl_core.graph.backend import Backend, current_backend
 from nnl_core.graph.lower import lower
 from nnl_core.graph.modes import auto_forward
-from nnl_core.graph.node import Node, Structure, topological
+from nnl_core.graph.node import Node
 from nnl_core.graph.passes.memory import MemoryReport
 from nnl_core.graph.program import BoundProgram, NodeProfile
 from nnl_core.graph.spec import Spec
+from nnl_core.graph.structure import Structure, topological
 from nnl_core.graph.variable import Variable
 from nnl_core.session import current_session
 from nnl_core.solvers.clipping import Clipping

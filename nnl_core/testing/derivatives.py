@@ -13,8 +13,8 @@ from nnl_core.graph.backend import backend_scope
 from nnl_core.graph.dtypes import is_floating
 from nnl_core.graph.execute import forward_all
 from nnl_core.graph.modes import auto_forward
-from nnl_core.graph.node import topological
 from nnl_core.graph.operator import Array, Operator
+from nnl_core.graph.structure import topological
 from nnl_core.graph.variable import Variable
 from nnl_core.testing.arrays import Values, cast_floating, floating_dtypes
 

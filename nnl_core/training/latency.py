@@ -13,7 +13,7 @@ from nnl_core.graph.array import State
 from nnl_core.graph.backend import current_backend
 from nnl_core.graph.dtypes import is_floating
 from nnl_core.graph.execute import ForwardPlan
-from nnl_core.graph.node import topological
+from nnl_core.graph.structure import topological
 from nnl_core.graph.variable import Variable
 
 

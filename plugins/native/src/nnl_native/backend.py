@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
+from functools import partial
 
 import numpy as np
 
+from nnl_core.cpu.backend import NumpyBackend
+from nnl_core.graph.backend import BoundCall
 from nnl_core.graph.ir import ABSENT, Graph, Instruction
 from nnl_core.graph.operator import Array, Operator
 from nnl_core.graph.spec import Spec
@@ -24,7 +27,7 @@ class NativeBackend:
     on_host = True
 
     def __init__(self) -> None:
-        self._numpy = current_session().backend("numpy")
+        self._numpy = NumpyBackend()
         self._calls: OrderedDict[tuple[object, ...], NativeProgram | None] = OrderedDict()
 
     def allocate(self, spec: Spec) -> Array:
@@ -46,16 +49,28 @@ class NativeBackend:
         attributes: Mapping[str, object],
         outputs: Sequence[Spec],
     ) -> tuple[Array, ...]:
-        """Run one operator now: as a program of one instruction, or by NumPy where it is small.
+        """Run one operator now, as `bind` says."""
+        specs = [None if array is None else Spec.of(array) for array in inputs]
+        return self.bind(operator, specs, attributes, outputs)(inputs)
+
+    def bind(
+        self,
+        operator: Operator,
+        inputs: Sequence[Spec | None],
+        attributes: Mapping[str, object],
+        outputs: Sequence[Spec],
+    ) -> BoundCall:
+        """Return what runs one operator: a program of one instruction, or NumPy where it is small.
 
         Calling NumPy takes less time than a program's bookkeeping, and a dynamic graph's many
         shapes are not worth compiling for. The rule is one of shapes: results are repeatable.
         """
-        if _is_small(inputs, outputs):
-            return self._numpy.run(operator, inputs, attributes, outputs)
+        if all(spec is None or spec.size < SMALL for spec in (*inputs, *outputs)):
+            return self._numpy.bind(operator, inputs, attributes, outputs)
         key = (
+            current_session().graph_version,
             operator,
-            tuple(None if a is None else (a.shape, a.dtype) for a in inputs),
+            tuple(inputs),
             tuple(map(repr, attributes.values())),  # 0.0 and -0.0 differ, and so do 1 and True
         )
         try:
@@ -65,23 +80,18 @@ class NativeBackend:
             while len(self._calls) > PROGRAMS:
                 self._calls.popitem(last=False)
         if program is None:
-            return self._numpy.run(operator, inputs, attributes, outputs)
-        results = tuple(np.empty(spec.shape, spec.dtype) for spec in outputs)
-        program.run([array for array in inputs if array is not None], results)
-        return results
+            return self._numpy.bind(operator, inputs, attributes, outputs)
+        return partial(_run, program, outputs)
 
     def _single(
         self,
         operator: Operator,
-        inputs: Sequence[Array | None],
+        inputs: Sequence[Spec | None],
         attributes: Mapping[str, object],
         outputs: Sequence[Spec],
     ) -> NativeProgram | None:
         graph = Graph()
-        given = tuple(
-            ABSENT if array is None else graph.add_leaf(Spec(array.shape, array.dtype))
-            for array in inputs
-        )
+        given = tuple(ABSENT if spec is None else graph.add_leaf(spec) for spec in inputs)
         results = tuple(graph.new_value(spec) for spec in outputs)
         graph.instructions = [Instruction(operator, given, results, dict(attributes))]
         graph.outputs = list(results)
@@ -93,12 +103,9 @@ class NativeBackend:
         return NativeProgram(graph)
 
 
-def _is_small(inputs: Sequence[Array | None], outputs: Sequence[Spec]) -> bool:
-    # Plain loops: a dynamic graph asks this for each of its operators.
-    for array in inputs:
-        if array is not None and array.size >= SMALL:
-            return False
-    for spec in outputs:
-        if spec.size >= SMALL:
-            return False
-    return True
+def _run(
+    program: NativeProgram, outputs: Sequence[Spec], inputs: Sequence[Array | None]
+) -> tuple[Array, ...]:
+    results = tuple([np.empty(spec.shape, spec.dtype) for spec in outputs])
+    program.run([array for array in inputs if array is not None], results)
+    return results
