@@ -9,11 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from nnl_core.codegen.expressions import IN_PLACE_OF_EXPRESSIONS, expressions
 from nnl_core.graph.ir import ABSENT, Graph, Instruction
 from nnl_core.graph.passes.fuse import group_of
 from nnl_core.graph.spec import Spec
 from nnl_native.kernel import Operand, plain
-from nnl_native.kernels.elementwise import IN_PLACE_OF_EXPRESSIONS, expressions
+from nnl_native.kernels.elementwise import DIALECT
 from nnl_native.kernels.mapreduce import SUMS, kept_axes
 
 LONGEST = 48  # members of a group: registers are few
@@ -130,7 +131,7 @@ class _Fuser:
             slot.results = set(instruction.outputs)
             return slot
         if operator.is_elementwise or operator.name in IN_PLACE_OF_EXPRESSIONS:
-            if result.size and expressions((instruction,), self.operand) is not None:
+            if result.size and expressions((instruction,), self.operand, DIALECT) is not None:
                 return _Slot([instruction], result.shape)
         return _Slot([instruction], None)
 

@@ -9,6 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 import nnl_native.kernels  # noqa: F401 - registers the emitters
+from nnl_core.codegen.expressions import IN_PLACE_OF_EXPRESSIONS
 from nnl_core.graph.ir import ABSENT, Graph, Instruction
 from nnl_core.graph.operator import Operator, lookup
 from nnl_core.graph.spec import Spec
@@ -26,11 +27,7 @@ from nnl_native.kernel import (
     plain,
     viewer_of,
 )
-from nnl_native.kernels.elementwise import (
-    IN_PLACE_OF_EXPRESSIONS,
-    emit_group,
-    group_layout,
-)
+from nnl_native.kernels.elementwise import emit_group, group_layout
 from nnl_native.kernels.foreign import foreign_entry
 from nnl_native.kernels.mapreduce import SUMS, emit_sums
 from nnl_native.kernels.reorder import reorder

@@ -13,9 +13,9 @@ from typing import NamedTuple
 
 import numpy as np
 
+from nnl_core.codegen.expressions import IN_PLACE_OF_EXPRESSIONS
 from nnl_core.graph.ir import ABSENT, Graph, Instruction
 from nnl_native.kernel import viewer_of
-from nnl_native.kernels.elementwise import IN_PLACE_OF_EXPRESSIONS
 
 LEAST = 16 << 20  # bytes of a peak below which nothing is done
 WORTH = 1024  # what is a smaller part of the peak than this stays

@@ -11,16 +11,11 @@ import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from nnl_core.codegen.expressions import c_number, expressions
+from nnl_core.codegen.loops import merge_axes
 from nnl_core.graph.ir import Instruction
 from nnl_native.kernel import C_TYPES, CStep, Emission
-from nnl_native.kernels.elementwise import (
-    Value,
-    broadcast_strides,
-    c_number,
-    expressions,
-    merge_axes,
-    renumbered,
-)
+from nnl_native.kernels.elementwise import DIALECT, Value, broadcast_strides, renumbered
 
 SUMS = frozenset(("nnl::sum", "nnl::sum_to", "nnl::mean"))
 ROWS = 64  # rows whose sum is taken before it is added to that of the chunk
@@ -66,7 +61,7 @@ def emit_sums(
     """
     maps = [m for m in members if m.operator is not None and m.operator.name not in SUMS]
     reductions = [m for m in members if m.operator is not None and m.operator.name in SUMS]
-    body = expressions(maps, value)
+    body = expressions(maps, value, DIALECT)
     involved = [value(number) for number in (*inputs, *outputs)]
     if body is None or any(one.dtype.name not in C_TYPES for one in involved):
         return None
