@@ -1,6 +1,10 @@
 // What all kernels may use: element types, loads and stores that convert, sums over warps and blocks.
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
+#include <cuda_pipeline_primitives.h>
+#ifdef __CUEMU__
+#include <mma.h>  // the twins of instructions that kernels name
+#endif
 #include <stdint.h>
 
 #define INLINE static __device__ __forceinline__
@@ -40,6 +44,17 @@ template <> struct Rounding<bfloat16> {
 };
 template <class T, class S> INLINE T narrow(S x) { return Rounding<T>::of(x); }
 
+// Neighbours that are loaded and stored at once; they begin at a multiple of their size.
+template <class T, int COUNT> struct alignas(sizeof(T) * COUNT) Vector {
+    T at[COUNT];
+};
+template <int COUNT, class T> INLINE Vector<T, COUNT> load(const T *from) {
+    return *(const Vector<T, COUNT> *)from;
+}
+template <int COUNT, class T> INLINE void store(T *to, const Vector<T, COUNT> &elements) {
+    *(Vector<T, COUNT> *)to = elements;
+}
+
 // Larger and smaller of two; NaN wins, as in NumPy.
 template <class T> INLINE T larger(T a, T b) { return a != a || a > b ? a : b; }
 template <class T> INLINE T smaller(T a, T b) { return a != a || a < b ? a : b; }
@@ -73,3 +88,65 @@ template <class Operation, class T> INLINE T block_all(T x, T nothing, T *room) 
     __syncthreads();
     return x;
 }
+
+// Go through the rows and columns of a plane, blocks being (across, down) threads.
+#define FOR_ROWS(row, rows)                                                                       \
+    for (int64_t row = (int64_t)blockIdx.x * blockDim.y + threadIdx.y; row < (rows);              \
+         row += (int64_t)gridDim.x * blockDim.y)
+#define FOR_COLUMNS(column, columns)                                                              \
+    for (int64_t column = (int64_t)blockIdx.y * blockDim.x + threadIdx.x; column < (columns);     \
+         column += (int64_t)gridDim.y * blockDim.x)
+
+// Divides by a length and keeps the remainder; in 32 bits, which is faster, where both fit.
+INLINE int64_t split(int64_t &rest, int64_t length) {
+    if ((uint64_t)rest <= 0xffffffffu && (uint64_t)length <= 0xffffffffu) {
+        uint32_t whole = (uint32_t)rest / (uint32_t)length, left = (uint32_t)rest % (uint32_t)length;
+        rest = whole;
+        return left;
+    }
+    int64_t left = rest % length;
+    rest /= length;
+    return left;
+}
+
+// Several elements that are read and written at once; a pointer to it has to be aligned for them.
+template <class T, int N> struct alignas(sizeof(T) * N) Several { T at[N]; };
+
+// Exchanges anything over a warp, word by word.
+template <class S> INLINE S shuffle_xor(S x, int distance) {
+    int words[(sizeof(S) + 3) / 4] = {};
+    memcpy(words, &x, sizeof(S));
+#pragma unroll
+    for (int i = 0; i < (int)((sizeof(S) + 3) / 4); i++)
+        words[i] = __shfl_xor_sync(0xffffffffu, words[i], distance);
+    memcpy(&x, words, sizeof(S));
+    return x;
+}
+
+// Combines over a team of threads, 1 to 32 of a warp or a whole block of whole warps (a power of
+// two); every one of them gets the result. All threads of a warp have to come here. `room` is shared
+// memory for 32 values, and may be used again at once.
+template <class Operation, class S> INLINE S team_all(S x, S nothing, int team, S *room) {
+    for (int distance = (team < 32 ? team : 32) / 2; distance > 0; distance /= 2)
+        x = Operation::of(x, shuffle_xor(x, distance));
+    if (team <= 32) return x;
+    if (threadIdx.x % 32 == 0) room[threadIdx.x / 32] = x;
+    __syncthreads();
+    x = threadIdx.x % 32 < team / 32 ? room[threadIdx.x % 32] : nothing;
+    for (int distance = 16; distance > 0; distance /= 2)
+        x = Operation::of(x, shuffle_xor(x, distance));
+    __syncthreads();
+    return x;
+}
+
+// Functions that C++ names by the type.
+INLINE float exp_of(float x) { return expf(x); }
+INLINE double exp_of(double x) { return exp(x); }
+INLINE float log_of(float x) { return logf(x); }
+INLINE double log_of(double x) { return log(x); }
+INLINE float sqrt_of(float x) { return sqrtf(x); }
+INLINE double sqrt_of(double x) { return sqrt(x); }
+INLINE float pow_of(float x, float y) { return powf(x, y); }
+INLINE double pow_of(double x, double y) { return pow(x, y); }
+INLINE float abs_of(float x) { return fabsf(x); }
+INLINE double abs_of(double x) { return fabs(x); }
