@@ -24,7 +24,6 @@ from nnl_core.gpu.kernel import (
     emitter,
     given,
     kernel,
-    over,
     result,
     scratch,
 )
@@ -53,8 +52,13 @@ def power_of_two(least: int) -> int:
     return 1 << max(0, least - 1).bit_length()
 
 
+def block_of(team: int) -> int:
+    """Return the threads of a block of teams; one of more than a warp is a whole block."""
+    return team if team > 32 else 128
+
+
 class Run(NamedTuple):
-    """Neighbouring axes that are kept, or reduced, as one; neighbours in it lie ``stride`` apart."""
+    """Neighbouring axes, all kept or all reduced, as one whose elements lie ``stride`` apart."""
 
     length: int
     stride: int
@@ -152,8 +156,8 @@ class Reduction:
         team = min(256, power_of_two(blocks(parts, 4))) if self.results < 8192 else 1
         join = Launch(
             self._kernel(fold, "join", vector),
-            (blocks(self.results, max(128, team) // team), 1, 1),
-            (max(128, team), 1, 1),
+            (blocks(self.results, block_of(team) // team), 1, 1),
+            (block_of(team), 1, 1),
             (
                 where,
                 target,
@@ -209,7 +213,7 @@ class Reduction:
             chunks = self.count // vector
             team = power_of_two(blocks(max(1, chunks), 4))
             team = min(team, 32 if chunks <= 256 else 256 if self.results * 2 > wanted else 512)
-            threads = max(team, 128)
+            threads = block_of(team)
             grid = blocks(self.results, threads // team)
             least, extent = 4 * team, np.int32(team)
             shape = (threads, 1, 1)
