@@ -87,6 +87,13 @@ BACKENDS = (
         probe="nnl_core.cpu.backend:probe",
         priority=0,
     ),
+    BackendSpec(
+        "cuda",
+        "nnl_core.gpu.backend:CudaBackend",
+        "CUDA kernels on an NVIDIA GPU, through PyCUDA",
+        probe="nnl_core.gpu.probe:probe",
+        priority=20,
+    ),
 )
 
 # Those on projects look at the session of this folder from outside: they open the project's own.

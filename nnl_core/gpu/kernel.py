@@ -57,26 +57,26 @@ class Address(NamedTuple):
 
     kind: str
     """``"in"``, ``"out"``, ``"scratch"`` (memory of the call), ``"null"``"""
-    index: int = 0
+    position: int = 0
     offset: int = 0
 
 
 NULL = Address("null")
 
 
-def given(index: int, offset: int = 0) -> Address:
+def given(position: int, offset: int = 0) -> Address:
     """Return the address of an input; of one that is absent it is null."""
-    return Address("in", index, offset)
+    return Address("in", position, offset)
 
 
-def result(index: int = 0, offset: int = 0) -> Address:
+def result(position: int = 0, offset: int = 0) -> Address:
     """Return the address of an output."""
-    return Address("out", index, offset)
+    return Address("out", position, offset)
 
 
-def scratch(index: int = 0, offset: int = 0) -> Address:
+def scratch(position: int = 0, offset: int = 0) -> Address:
     """Return the address of a piece of scratch memory, which holds nothing anybody wrote."""
-    return Address("scratch", index, offset)
+    return Address("scratch", position, offset)
 
 
 Argument: TypeAlias = Address | np.generic

@@ -1,0 +1,262 @@
+"""One GPU: its context, streams, memory, and the copies between it and the host."""
+
+from __future__ import annotations
+
+import atexit
+import threading
+import weakref
+from collections import deque
+from collections.abc import Callable
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from nnl_core.errors import BackendError
+from nnl_core.gpu.memory import Block, Pool
+from nnl_core.graph.operator import Array
+from nnl_core.graph.spec import Spec
+
+STAGED = 1 << 22  # bytes up to which a copy to the device goes by page-locked memory
+
+
+class DeviceMemoryError(BackendError):
+    """The device has not the memory that was asked for; what it holds stays usable."""
+
+
+class DeviceBuffer:
+    """Memory of one value on a device.
+
+    ``address`` is a number; ``owner`` keeps the memory alive, for as long as some buffer has it.
+    """
+
+    __slots__ = ("address", "owner", "spec")
+
+    def __init__(self, spec: Spec, address: int, owner: object) -> None:
+        self.spec = spec
+        self.address = address
+        self.owner = owner
+
+    def part(self, offset: int, spec: Spec) -> DeviceBuffer:
+        """Return a piece of this memory, from a byte on."""
+        return DeviceBuffer(spec, self.address + offset, self.owner)
+
+    def __repr__(self) -> str:
+        return f"<DeviceBuffer {self.spec.shape} {self.spec.dtype} at {self.address:#x}>"
+
+
+class Device:
+    """A GPU by its number, with the primary context, which other libraries in this process share.
+
+    Everything is enqueued on ``stream``, in order, so that memory may be used again as soon as what
+    used it is enqueued. Enter the device (``with device:``) around calls of PyCUDA or of a library.
+
+    Attributes
+    ----------
+    stream
+        where kernels run
+    allow_tf32
+        whether products of ``float32`` matrices may round their operands to 11 bits
+    """
+
+    def __init__(self, index: int = 0) -> None:
+        import pycuda.driver as cuda
+
+        cuda.init()
+        count = cuda.Device.count()
+        if not 0 <= index < count:
+            raise BackendError(f"there is no GPU {index}; the driver finds {count}, from 0 on")
+        self.cuda = cuda
+        self.index = index
+        self.handle = cuda.Device(index)
+        self.context = self.handle.retain_primary_context()
+        self.allow_tf32 = False
+        self._thread = threading.local()
+        self._turn = threading.RLock()
+        with self:
+            self.stream = cuda.Stream()
+        self._pool = Pool(cuda.mem_alloc)
+        self._page_locked = Pool(lambda size: cuda.pagelocked_empty((size,), np.uint8))
+        self._staged: deque[tuple[Any, Block]] = deque()
+        self._idle: weakref.WeakSet[Any] = weakref.WeakSet()
+        atexit.register(self._close)
+
+    def __enter__(self) -> Device:
+        self._turn.acquire()
+        depth = getattr(self._thread, "depth", 0)
+        if not depth:
+            self.context.push()
+        self._thread.depth = depth + 1
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._thread.depth -= 1
+        if not self._thread.depth:
+            # What is left on the stack when a thread ends aborts the process.
+            self.cuda.Context.pop()
+        self._turn.release()
+
+    def _close(self) -> None:
+        with self:
+            self.stream.synchronize()
+            self._staged.clear()
+            self._page_locked.clear()
+            self._pool.clear()
+
+    # What it is ---------------------------------------------------------------------------------
+
+    @property
+    def name(self) -> str:
+        """Name of the product."""
+        return str(self.handle.name())
+
+    @cached_property
+    def architecture(self) -> str:
+        """What the compiler is told, such as ``sm_90``."""
+        return "sm_{}{}".format(*self.handle.compute_capability())
+
+    @cached_property
+    def multiprocessors(self) -> int:
+        """How many blocks run at once, at least."""
+        return int(self.handle.multiprocessor_count)
+
+    @cached_property
+    def shared_memory(self) -> int:
+        """Bytes of shared memory that a block may have without asking for more."""
+        return int(self.handle.max_shared_memory_per_block)
+
+    # Memory -------------------------------------------------------------------------------------
+
+    def allocate(self, size: int) -> tuple[int, object]:
+        """Return the address of that many bytes, and what keeps them.
+
+        Raises `DeviceMemoryError` with the sizes asked for, held and free. Before that, memory goes
+        back that programs hold for their next run.
+        """
+        with self:
+            for attempt in (self._pool.clear, self._release, None):
+                try:
+                    block = self._pool.allocate(size)
+                    return int(block.memory), block
+                except self.cuda.MemoryError:
+                    if attempt is None:
+                        break
+                    attempt()
+            free, total = self.cuda.mem_get_info()
+        active = self._pool.active
+        raise DeviceMemoryError(
+            f"GPU {self.index} ({self.name}) has no room for {_bytes(size)}: values of this "
+            f"process hold {_bytes(active)}, {_bytes(free)} of {_bytes(total)} are free; use "
+            "smaller batches, recompute(), or clear_buffer=True"
+        )
+
+    def buffer(self, spec: Spec) -> DeviceBuffer:
+        """Return uninitialised memory for a value."""
+        return DeviceBuffer(spec, *self.allocate(spec.nbytes))
+
+    def when_full(self, holder: Any) -> None:
+        """Call ``holder.release()`` when memory is short; the holder is not kept alive."""
+        self._idle.add(holder)
+
+    def _release(self) -> None:
+        self.stream.synchronize()
+        for holder in list(self._idle):
+            holder.release()
+        self._pool.clear()
+
+    @property
+    def memory(self) -> tuple[int, int, int]:
+        """Bytes that values hold, that are kept for reuse beside them, and that are free."""
+        with self:
+            free, _ = self.cuda.mem_get_info()
+        return self._pool.active, self._pool.held, int(free)
+
+    # Copies -------------------------------------------------------------------------------------
+
+    def write(self, buffer: DeviceBuffer, array: Array, stream: Any = None) -> None:
+        """Enqueue a copy of an array to a buffer of as many bytes; the array may change at once."""
+        if not array.nbytes:
+            return
+        source = np.ascontiguousarray(array)
+        where = self.stream if stream is None else stream
+        with self:
+            if source.nbytes <= STAGED or stream is not None:
+                staged = self._stage(source)
+                bytes_ = staged.memory[: source.nbytes]
+                self.cuda.memcpy_htod_async(buffer.address, bytes_, where)
+                self._keep(staged, where)
+            else:
+                self.stream.synchronize()
+                self.cuda.memcpy_htod(buffer.address, _raw(source))
+
+    def read(self, buffer: DeviceBuffer) -> Array:
+        """Wait for what was enqueued and return a new array of the buffer's elements."""
+        array = np.empty(buffer.spec.shape, buffer.spec.dtype)
+        with self:
+            self.stream.synchronize()
+            if array.nbytes:
+                self.cuda.memcpy_dtoh(_raw(array), buffer.address)
+        return array
+
+    def copy(self, target: int, source: int, size: int) -> None:
+        """Enqueue a copy of bytes from one place on the device to another."""
+        if size:
+            self.cuda.memcpy_dtod_async(target, source, size, self.stream)
+
+    def zero(self, target: int, size: int) -> None:
+        """Enqueue that bytes become zero."""
+        if size:
+            self.cuda.memset_d8_async(target, 0, size, self.stream)
+
+    def synchronize(self) -> None:
+        """Wait for all that was enqueued."""
+        with self:
+            self.stream.synchronize()
+
+    def _stage(self, source: Array) -> Block:
+        """Return page-locked memory with the bytes, from where a copy does not wait."""
+        while self._staged and self._staged[0][0].query():
+            self._staged.popleft()
+        staged = self._page_locked.allocate(source.nbytes)
+        staged.memory[: source.nbytes] = _raw(source)
+        return staged
+
+    def _keep(self, staged: Block, stream: Any) -> None:
+        event = self.cuda.Event(self.cuda.event_flags.DISABLE_TIMING)
+        event.record(stream)
+        self._staged.append((event, staged))
+
+    def timed(self, work: Callable[[], object]) -> float:
+        """Return the seconds that the device takes for what ``work`` enqueues."""
+        with self:
+            start, end = self.cuda.Event(), self.cuda.Event()
+            start.record(self.stream)
+            work()
+            end.record(self.stream)
+            end.synchronize()
+            return float(start.time_till(end)) / 1e3
+
+
+def _raw(array: Array) -> Array:
+    """Return the bytes of a contiguous array: PyCUDA knows no ``bfloat16``."""
+    return array.reshape(-1).view(np.uint8)
+
+
+def _bytes(size: float) -> str:
+    for unit in ("B", "KiB", "MiB"):
+        if size < 1024:
+            return f"{size:.4g} {unit}"
+        size /= 1024
+    return f"{size:.4g} GiB"
+
+
+_devices: dict[int, Device] = {}
+_making = threading.Lock()
+
+
+def device(index: int = 0) -> Device:
+    """Return a GPU, the same object each time. Raises `BackendError` where there is none."""
+    with _making:
+        if index not in _devices:
+            _devices[index] = Device(index)
+        return _devices[index]

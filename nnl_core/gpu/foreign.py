@@ -1,0 +1,168 @@
+"""Kernels and expressions that operators bring along for CUDA."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache
+from typing import cast
+
+import numpy as np
+
+from nnl_core.codegen.foreign import definitions, isolated, tell_refused
+from nnl_core.errors import OperatorError
+from nnl_core.gpu.compiler import KernelError, compiled, source_of
+from nnl_core.gpu.kernel import (
+    C_TYPES,
+    THREADS,
+    Argument,
+    Call,
+    Emission,
+    Kernel,
+    Launch,
+    blocks,
+    c_type,
+    given,
+    result,
+)
+from nnl_core.graph.kernels import select_kernel
+from nnl_core.graph.operator import KernelSource, Operator
+
+ARRAY = """
+template <class T> struct nnl_array {
+    T *data;               // C-contiguous; null: an optional input that is not given
+    const int64_t *shape;
+    int64_t rank;
+    int64_t size;          // product of the shape
+};
+"""
+
+Shape = tuple[int, int, int]
+Rule = Callable[..., object]
+
+PLAIN = "sm_80"  # for which expressions are compiled to see whether they do
+
+
+def emit_foreign(call: Call) -> Emission | None:
+    """Return the launch of the ``"cuda"`` kernel that is attached to an operator, or selected.
+
+    Its text defines ``__device__ void ENTRY(nnl_array<T> y, ..., nnl_array<const T> x, ...)``: the
+    outputs, then the inputs, of the types of their elements. Options: ``dtypes`` (names; default
+    ``("float32",)``), ``block`` (threads, or (x, y, z); default 256), ``grid`` (blocks, or
+    (x, y, z), or a function ``(output specs, input specs, attributes)`` of them; default: as many
+    as give each element of the first output a thread), ``shared`` (bytes of dynamic shared memory,
+    or such a function). ``None`` where there is none, or it does not compile.
+    """
+    kernel = select_kernel(call.operator, "cuda", call.inputs, call.attributes)
+    if kernel is None:
+        return None
+    if not isinstance(kernel, KernelSource):
+        raise OperatorError(f"operator {call.name!r}: its 'cuda' kernel is no KernelSource")
+    dtypes = kernel.options.get("dtypes", ("float32",))
+    if not isinstance(dtypes, list | tuple) or not all(name in C_TYPES for name in dtypes):
+        raise OperatorError(
+            f"operator {call.name!r}: option 'dtypes' of its CUDA kernel is {dtypes!r}; it lists "
+            f"some of {', '.join(C_TYPES)}"
+        )
+    if not call.has_only(*dtypes):
+        return None
+    function, arguments = _function(call, kernel)
+    if _is_refused(call.operator, function.text, kernel.text, call.device.architecture):
+        return None
+    block = _shape(call, kernel, "block", THREADS)
+    each = math.prod(block)
+    grid = _shape(call, kernel, "grid", blocks(call.outputs[0].size, each))
+    shared = _number(call, kernel, "shared", 0)
+    return Emission((Launch(function, grid, block, arguments, shared),))
+
+
+def expression_compiles(operator: Operator, statement: str, inputs: Mapping[int, str]) -> bool:
+    """Tell whether an operator's expression compiles; where it does not, a warning says so.
+
+    ``statement`` computes a value ``v<number>`` from others, whose types ``inputs`` gives.
+    """
+    text = f'extern "C" __global__ void KERNEL(check)() {{ {isolated(statement, inputs)} }}'
+    return not _is_refused(operator, text, operator.expression or "", PLAIN)
+
+
+def _function(call: Call, kernel: KernelSource) -> tuple[Kernel, tuple[Argument, ...]]:
+    """Return a kernel that describes the arrays and calls the text's function."""
+    parameters: list[str] = []
+    described: list[str] = []
+    arrays: list[str] = []
+    arguments: list[Argument] = []
+    values = [
+        *(("out", k, spec) for k, spec in enumerate(call.outputs)),
+        *(("in", k, spec) for k, spec in enumerate(call.inputs)),
+    ]
+    for kind, position, spec in values:
+        name = f"{kind}{position}"
+        if spec is None:
+            arrays.append("{}")
+            continue
+        element = f"{'const ' if kind == 'in' else ''}{c_type(spec.dtype)}"
+        parameters.append(f"{element} *{name}")
+        arguments.append(result(position) if kind == "out" else given(position))
+        lengths = [f"{name}_{axis}" for axis in range(len(spec.shape))]
+        parameters += [f"int64_t {length}" for length in lengths]
+        arguments += [np.int64(length) for length in spec.shape]
+        described.append(f"const int64_t {name}_shape[] = {{{', '.join([*lengths, '1'])}}};")
+        size = " * ".join(lengths) or "1"
+        arrays.append(f"nnl_array<{element}>{{{name}, {name}_shape, {len(lengths)}, {size}}}")
+    used = list(definitions(call.operator, call.attributes, call.inputs, call.outputs, C_TYPES))
+    text = "\n".join(
+        [
+            ARRAY,
+            *used,
+            f'#line 1 "CUDA kernel of {call.name}"',
+            kernel.text,
+            '#line 1 "call"',
+            f'extern "C" __global__ void KERNEL(call)({", ".join(parameters)}) {{',
+            *described,
+            f"{kernel.entry}({', '.join(arrays)});",
+            "}",
+            *(f"#undef {line.split()[1]}" for line in used),
+        ]
+    )
+    return Kernel(text, "call"), tuple(arguments)
+
+
+@cache
+def _is_refused(operator: Operator, text: str, own: str, architecture: str) -> bool:
+    """Tell whether a text does not compile; the first time, a warning says so of its ``own``."""
+    try:
+        compiled(source_of((text,)), architecture)
+    except KernelError as error:
+        tell_refused(operator, "CUDA", own, str(error).partition("\n")[2])
+        return True
+    return False
+
+
+def _option(call: Call, kernel: KernelSource, name: str, default: object) -> object:
+    option = kernel.options.get(name, default)
+    if callable(option):
+        rule = cast("Rule", option)
+        return rule(call.outputs, call.inputs, dict(call.attributes))
+    return option
+
+
+def _shape(call: Call, kernel: KernelSource, name: str, default: int) -> Shape:
+    found = _option(call, kernel, name, default)
+    lengths: Sequence[object] = found if isinstance(found, tuple | list) else (found,)
+    if not 1 <= len(lengths) <= 3 or not all(isinstance(one, int) and one >= 0 for one in lengths):
+        raise OperatorError(
+            f"operator {call.name!r}: option {name!r} of its CUDA kernel is {found!r}; give a "
+            "number, or up to three: (x, y, z)"
+        )
+    x, y, z = (*cast("Sequence[int]", lengths), 1, 1)[:3]
+    return x, y, z
+
+
+def _number(call: Call, kernel: KernelSource, name: str, default: int) -> int:
+    found = _option(call, kernel, name, default)
+    if not isinstance(found, int) or found < 0:
+        raise OperatorError(
+            f"operator {call.name!r}: option {name!r} of its CUDA kernel is {found!r}; give a "
+            "number of bytes"
+        )
+    return found

@@ -1,0 +1,363 @@
+"""A graph compiled for a device: launches in an arena, captured and launched again as one."""
+
+from __future__ import annotations
+
+import struct
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from nnl_core.cpu.calls import select_call
+from nnl_core.errors import NnlError, OperatorError
+from nnl_core.gpu.capture import CapturedGraph
+from nnl_core.gpu.compiler import Compiler
+from nnl_core.gpu.device import Device, DeviceBuffer
+from nnl_core.gpu.kernel import Address, Launch
+from nnl_core.gpu.lowering import Piece, lower_pieces
+from nnl_core.graph.flat import layout
+from nnl_core.graph.ir import ABSENT, Graph, Instruction
+from nnl_core.graph.passes.memory import plan_memory
+from nnl_core.graph.program import Observer
+from nnl_core.graph.spec import Spec
+
+FRAMES = 8  # sets of addresses whose launches are kept
+ALIGNMENT = 256  # bytes: scratch memory of a call begins at a multiple
+
+Enqueue = Callable[[], None]
+Places = list[int]  # value number -> address; 0 where it has none
+
+
+class Section(NamedTuple):
+    """Steps that follow each other on the device, or one that the host computes."""
+
+    enqueue: tuple[Enqueue, ...]
+    on_host: bool
+    graph: CapturedGraph | None
+
+
+class Frame:
+    """The steps of a program at given addresses."""
+
+    def __init__(self, sections: list[Section], places: Places, arena: DeviceBuffer) -> None:
+        self.sections = sections
+        self.places = places
+        self.arena = arena
+        self.runs = 0
+
+
+class CudaProgram:
+    """Runs a graph on a device: all that is between two steps of the host is one CUDA graph.
+
+    The launches are bound to the addresses of leaves and outputs. Those that come a second time are
+    captured; so variables that stay, as those of a training step, cost one call of the driver.
+    """
+
+    def __init__(self, graph: Graph, device: Device, compiler: Compiler) -> None:
+        self.device, self._compiler = device, compiler
+        with device:
+            pieces, views = lower_pieces(graph, device)
+            compiler.load(kernel for piece in pieces for kernel in piece.kernels)
+        self._pieces = pieces
+        self.graph = graph.rewrite([piece.instruction for piece in pieces])
+        plan = self.plan = plan_memory(self.graph, views)
+        self.memory = plan.report
+        self._scratch = max((_scratch(piece) for piece in pieces), default=0)
+        self._constants = {
+            value: _uploaded(device, array) for value, array in graph.constants.items()
+        }
+        self._arena: DeviceBuffer | None = None
+        self._frames: OrderedDict[tuple[int, ...], Frame] = OrderedDict()
+        self._on_host = {piece.instruction.outputs[0] for piece in pieces if piece.on_host}
+        device.when_full(self)
+
+    def computed_by(self, instruction: Instruction) -> str:
+        """Answer ``"cuda"``, or ``"numpy"`` for what the host computes."""
+        return "numpy" if instruction.outputs[0] in self._on_host else "cuda"
+
+    def run(
+        self,
+        leaves: Sequence[DeviceBuffer],
+        outputs: Sequence[DeviceBuffer],
+        observer: Observer | None = None,
+    ) -> None:
+        """Enqueue what fills ``outputs`` from ``leaves``."""
+        addresses = tuple([one.address for one in (*leaves, *outputs)])
+        with self.device:
+            frame = self._frame(addresses, leaves, outputs)
+            if observer is None:
+                _enqueue(frame)
+            else:
+                self._observed(frame, leaves, outputs, observer)
+
+    def release(self) -> None:
+        """Give back the memory for intermediates, and what is bound to it."""
+        self._frames.clear()
+        self._arena = None
+
+    # Binding ------------------------------------------------------------------------------------
+
+    def _frame(
+        self,
+        addresses: tuple[int, ...],
+        leaves: Sequence[DeviceBuffer],
+        outputs: Sequence[DeviceBuffer],
+    ) -> Frame:
+        frame = self._frames.get(addresses)
+        if frame is None:
+            frame = self._bind(leaves, outputs)
+            self._frames[addresses] = frame
+            while len(self._frames) > FRAMES:
+                self._frames.popitem(last=False)
+        else:
+            self._frames.move_to_end(addresses)
+        return frame
+
+    def _bind(self, leaves: Sequence[DeviceBuffer], outputs: Sequence[DeviceBuffer]) -> Frame:
+        if self._arena is None:
+            size = self.plan.arena_bytes + ALIGNMENT + self._scratch
+            self._arena = self.device.buffer(Spec((size,), np.dtype(np.uint8)))
+        arena = self._arena
+        places = self._places(arena.address, leaves, outputs)
+        steps = [
+            (bound, piece.on_host)
+            for piece in self._pieces
+            for bound in self._bound(piece, places, arena.address)
+        ]
+        steps += [(bound, False) for bound in self._copies(places, outputs)]
+        sections: list[Section] = []
+        gathered: list[Enqueue] = []
+        for bound, on_host in steps:
+            if on_host:
+                if gathered:
+                    sections.append(Section(tuple(gathered), False, CapturedGraph(self.device)))
+                    gathered = []
+                sections.append(Section((bound,), True, None))
+            else:
+                gathered.append(bound)
+        if gathered:
+            sections.append(Section(tuple(gathered), False, CapturedGraph(self.device)))
+        return Frame(sections, places, arena)
+
+    def _places(
+        self, arena: int, leaves: Sequence[DeviceBuffer], outputs: Sequence[DeviceBuffer]
+    ) -> Places:
+        """Return the address of each value."""
+        plan, specs = self.plan, self.graph.specs
+        places: Places = [0] * len(specs)
+        for value, buffer in self._constants.items():
+            places[value] = buffer.address
+        for value, offset in plan.offsets.items():
+            places[value] = arena + offset
+        for value, leaf in zip(self.graph.leaves, leaves, strict=True):
+            places[value] = leaf.address
+        for value, position in plan.external.items():
+            places[value] = outputs[position].address
+        for value, (block, start, _) in plan.packed.items():
+            places[value] = places[block] + start * specs[value].dtype.itemsize
+        for value in plan.viewed:
+            places[value] = places[plan.root(value)]
+        return places
+
+    def _bound(self, piece: Piece, places: Places, arena: int) -> list[Enqueue]:
+        """Return what enqueues the steps of a piece."""
+        instruction = piece.instruction
+        if piece.is_view:
+            return []
+        if piece.packs:
+            return self._packing(instruction, places)
+        if piece.emission is None:
+            return [self._host_step(instruction, places)]
+        steps, pieces = piece.emission
+        start = arena + self.plan.arena_bytes
+        scratch: list[int] = []
+        for size in pieces:
+            start = -(-start // ALIGNMENT) * ALIGNMENT
+            scratch.append(start)
+            start += size
+        inputs = [0 if v == ABSENT else places[v] for v in instruction.inputs]
+        outputs = [places[v] for v in instruction.outputs]
+        table = {"in": inputs, "out": outputs, "scratch": scratch, "null": [0]}
+
+        def resolve(address: Address) -> int:
+            base = table[address.kind][address.position]
+            return base + address.offset if base else 0
+
+        bound: list[Enqueue] = []
+        for step in steps:
+            if isinstance(step, Launch):
+                if 0 not in step.grid:
+                    bound.append(self._launch(step, resolve))
+            else:
+                bound.append(
+                    _call(step.function, self.device, [resolve(one) for one in step.addresses])
+                )
+        return bound
+
+    def _launch(self, step: Launch, resolve: Callable[[Address], int]) -> Enqueue:
+        function = self._compiler.function(step.kernel)
+        codes, values = "", []
+        for one in step.arguments:
+            if isinstance(one, Address):
+                codes += "P"
+                values.append(resolve(one))
+            else:
+                codes += one.dtype.char if one.dtype.kind != "b" else "?"
+                values.append(one.item())
+        packed = struct.pack(codes, *values)
+        stream = self.device.stream
+        grid, block, shared = step.grid, step.block, step.shared
+
+        def enqueue() -> None:
+            function._launch_kernel(grid, block, packed, shared, stream)
+
+        return enqueue
+
+    def _packing(self, instruction: Instruction, places: Places) -> list[Enqueue]:
+        """Return copies of what is not computed in its place of the block, and zeros between."""
+        specs, device = self.graph.specs, self.device
+        block = instruction.outputs[0]
+        spec = specs[block]
+        width = spec.dtype.itemsize
+        parts, length = layout(specs[value].size for value in instruction.inputs)
+        bound: list[Enqueue] = []
+        ends = [start for start, _ in parts[1:]] + [length]
+        for value, (start, stop), end in zip(instruction.inputs, parts, ends, strict=True):
+            target = places[block] + start * width
+            if places[value] != target:
+                bound.append(
+                    _call(Device.copy, device, [target, places[value], specs[value].nbytes])
+                )
+            if end > stop:
+                bound.append(
+                    _call(Device.zero, device, [places[block] + stop * width, (end - stop) * width])
+                )
+        return bound
+
+    def _copies(self, places: Places, outputs: Sequence[DeviceBuffer]) -> list[Enqueue]:
+        """Return copies of results that were not computed in place.
+
+        Updates read all leaves before any is written.
+        """
+        graph, device = self.graph, self.device
+        direct = set(self.plan.external.values())
+        leaves = {places[value] for value in graph.leaves}
+        first: list[Enqueue] = []
+        then: list[Enqueue] = []
+        for position, value in enumerate(graph.outputs):
+            source, target = places[value], outputs[position].address
+            if position in direct or source == target:
+                continue
+            size = graph.specs[value].nbytes
+            if graph.updates and source in leaves and size:
+                kept = device.buffer(graph.specs[value])
+                first.append(_call(Device.copy, device, [kept.address, source, size], kept))
+                source = kept.address
+            then.append(_call(Device.copy, device, [target, source, size]))
+        return [*first, *then]
+
+    # What the host computes ---------------------------------------------------------------------
+
+    def _host_step(self, instruction: Instruction, places: Places) -> Enqueue:
+        operator, specs, device = instruction.operator, self.graph.specs, self.device
+        assert operator is not None
+        given = [None if v == ABSENT else specs[v] for v in instruction.inputs]
+        call = select_call(operator, given, instruction.attributes)
+        inputs = [
+            None if v == ABSENT else DeviceBuffer(specs[v], places[v], None)
+            for v in instruction.inputs
+        ]
+        outputs = [DeviceBuffer(specs[v], places[v], None) for v in instruction.outputs]
+
+        def compute() -> None:
+            arrays = [None if one is None else device.read(one) for one in inputs]
+            results = on_host(operator.name, call, arrays, instruction.attributes)
+            for array, buffer in zip(results, outputs, strict=True):
+                device.write(buffer, np.asarray(array).astype(buffer.spec.dtype, copy=False))
+
+        return compute
+
+    # Observing ----------------------------------------------------------------------------------
+
+    def _observed(
+        self,
+        frame: Frame,
+        leaves: Sequence[DeviceBuffer],
+        outputs: Sequence[DeviceBuffer],
+        observer: Observer,
+    ) -> None:
+        """Run piece by piece, waiting for each, so that times are its own."""
+        specs, places, stream = self.graph.specs, frame.places, self.device.stream
+
+        def buffer(value: int) -> DeviceBuffer | None:
+            if value == ABSENT:
+                return None
+            return DeviceBuffer(specs[value], places[value], (frame.arena, leaves, outputs))
+
+        for piece in self._pieces:
+            inputs = [buffer(value) for value in piece.instruction.inputs]
+            stream.synchronize()
+            observer(piece.instruction, inputs, None)
+            for bound in self._bound(piece, places, frame.arena.address):
+                bound()
+            stream.synchronize()
+            results = [buffer(value) for value in piece.instruction.outputs]
+            observer(piece.instruction, inputs, results)
+        for bound in self._copies(places, outputs):
+            bound()
+
+
+def on_host(
+    name: str, call: Callable[..., Any], arrays: Sequence[Any], attributes: dict[str, Any]
+) -> tuple[Any, ...]:
+    """Call a NumPy kernel or reference, naming the operator in its errors."""
+    try:
+        with np.errstate(all="ignore"):
+            result = call(*arrays, out=None, **attributes)
+    except NnlError:
+        raise
+    except Exception as error:
+        raise OperatorError(f"operator {name!r} failed: {error}") from error
+    return result if isinstance(result, tuple) else (result,)
+
+
+def _enqueue(frame: Frame) -> None:
+    frame.runs += 1
+    for section in frame.sections:
+        graph = section.graph
+        if graph is None or frame.runs == 1 or len(section.enqueue) == 1:
+            # The first run also loads what a library loads when first called.
+            for bound in section.enqueue:
+                bound()
+            continue
+        if frame.runs == 2:
+
+            def all_of_it(steps: tuple[Enqueue, ...] = section.enqueue) -> None:
+                for bound in steps:
+                    bound()
+
+            graph.capture(all_of_it)
+        graph.launch()
+
+
+def _call(
+    function: Callable[..., None], device: Device, numbers: list[int], kept: object = None
+) -> Enqueue:
+    def enqueue() -> None:
+        function(device, *numbers)
+
+    enqueue.__dict__["kept"] = kept
+    return enqueue
+
+
+def _scratch(piece: Piece) -> int:
+    if piece.emission is None:
+        return 0
+    return sum(-(-size // ALIGNMENT) * ALIGNMENT for size in piece.emission.scratch)
+
+
+def _uploaded(device: Device, array: Any) -> DeviceBuffer:
+    buffer = device.buffer(Spec.of(array))
+    device.write(buffer, array)
+    return buffer
