@@ -63,15 +63,17 @@ class NumpyBackend:
     ) -> BoundCall:
         """Return what runs one operator on arrays of these specs."""
         call = select_call(operator, inputs, attributes)
+        keywords = {"out": None, **attributes}
         is_view = operator.view
         single = outputs[0] if len(outputs) == 1 else None
 
         def run(arrays: Sequence[Array | None]) -> tuple[Array, ...]:
             try:
-                with np.errstate(all="ignore"):
-                    result = call(*arrays, out=None, **attributes)
-                    if is_view:
-                        result = np.array(result, order="C")  # a value of its own, not a view
+                if is_view:
+                    result = np.array(call(*arrays, **keywords), order="C")  # not a view of another
+                else:
+                    with np.errstate(all="ignore"):
+                        result = call(*arrays, **keywords)
             except NnlError:
                 raise
             except Exception as error:

@@ -315,11 +315,13 @@ class NdArray:
 
     def adopt_buffer(self, backend: Backend, buffer: Buffer) -> None:
         """Take a backend's buffer as the elements."""
-        if backend.on_host:
-            self.adopt(buffer)
-            return
-        self._backend, self._buffer = backend, buffer
-        self._host_fresh, self._buffer_fresh = False, True
+        on_host = backend.on_host
+        if on_host:
+            self._host = buffer
+        else:
+            self._backend, self._buffer = backend, buffer
+        self._host_fresh = on_host
+        self._buffer_fresh = not on_host
         self.state = READY
         self.version = next(_writes)
 

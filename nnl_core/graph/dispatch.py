@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from nnl_core.errors import OperatorError
-from nnl_core.graph.backend import current_backend
+from nnl_core.graph.backend import Buffer, current_backend
 from nnl_core.graph.calls import find_call
 from nnl_core.graph.checks import as_array
 from nnl_core.graph.dtypes import DEFAULT_DTYPE, is_floating, is_real
@@ -31,9 +31,11 @@ def apply(operator: Operator, inputs: tuple[Any, ...], attributes: dict[str, Any
     variables = _as_variables(operator, inputs)
     if modes.half is not None:
         variables = _at_precision(operator, variables, modes.half)
-    specs = tuple([None if v is None else v._data.spec for v in variables])
+    specs: list[Spec | None] = []
+    for variable in variables:
+        specs.append(None if variable is None else variable._data.spec)
     name = current_scope_name() + operator.__name__
-    call = find_call(operator, specs, attributes, name)
+    call = find_call(operator, tuple(specs), attributes, name)
     node = Node(call, variables, name)
     on_created = current_session().events.node_created
     if on_created is not None:
@@ -111,7 +113,9 @@ def _as_variables(operator: Operator, inputs: tuple[Any, ...]) -> tuple[Variable
 def run_node(node: Node) -> None:
     """Run one node now on the current backend, inputs permitting."""
     backend = current_backend()
-    inputs = [None if v is None else v._ready_data().buffer(backend) for v in node.inputs]
+    inputs: list[Buffer | None] = []
+    for variable in node.inputs:
+        inputs.append(None if variable is None else variable._ready_data().buffer(backend))
     session = current_session()
     events = session.events
     if events.node_forward_start is not None:
@@ -119,8 +123,11 @@ def run_node(node: Node) -> None:
 
         events.node_forward_start(NodeForwardStart(node, inputs))
     outputs = node.call.bound_to(backend, session.graph_version)(inputs)
-    for storage, output in zip(node.storages, outputs, strict=True):
-        storage.adopt_buffer(backend, output)
+    if len(node.storages) == 1:
+        node.storages[0].adopt_buffer(backend, outputs[0])
+    else:
+        for storage, output in zip(node.storages, outputs, strict=True):
+            storage.adopt_buffer(backend, output)
     node.note_versions()
     if events.node_forward_end is not None:
         from nnl_core.hooks.events import NodeForwardEnd

@@ -60,7 +60,10 @@ class Node:
         self.inputs = inputs
         self.name = name
         producer = weakref.ref(self)
-        self.storages = [NdArray(spec, producer=producer) for spec in call.outputs]
+        storages: list[NdArray] = []
+        for spec in call.outputs:  # a dynamic graph makes many nodes: loops beat comprehensions
+            storages.append(NdArray(spec, None, producer))
+        self.storages = storages
         self.sequence = next(_sequence)
         moment = modes.moment
         self.moment = self.sequence if moment is None else moment
@@ -69,7 +72,7 @@ class Node:
         self.effects: tuple[Effect, ...] = ()
         self.input_versions: tuple[int, ...] | None = None
         self.output_versions: tuple[int, ...] = ()
-        self._handles: list[weakref.ref[Variable] | None] = [None] * len(call.outputs)
+        self._handles: list[weakref.ref[Variable] | None] = [None] * len(storages)
 
     @property
     def operator(self) -> Operator:
@@ -131,8 +134,10 @@ class Node:
         ``overwritten`` are positions of inputs whose value the same run has replaced. Outputs
         computed again from the same writes keep their version, as they are the same values.
         """
-        # Every node of every run comes here: lists are built faster than generators are run.
-        found = [-1 if v is None else v._data.version for v in self.inputs]
+        # Every node of every run comes here: a loop is faster than a comprehension.
+        found = []
+        for variable in self.inputs:
+            found.append(-1 if variable is None else variable._data.version)
         for position in overwritten:
             found[position] = -1
         versions = tuple(found)
@@ -140,7 +145,11 @@ class Node:
             for storage, version in zip(self.storages, self.output_versions, strict=True):
                 storage.version = version
         self.input_versions = versions
-        self.output_versions = tuple([storage.version for storage in self.storages])
+        storages = self.storages
+        if len(storages) == 1:
+            self.output_versions = (storages[0].version,)
+        else:
+            self.output_versions = tuple([storage.version for storage in storages])
 
     def __repr__(self) -> str:
         return f"<Node {self.name} of {self.operator.name}>"

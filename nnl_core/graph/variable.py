@@ -99,7 +99,8 @@ class Variable:
 
     @classmethod
     def _of_node(cls, node: Node, index: int) -> Variable:
-        variable = cls.on(node.storages[index])
+        variable = Variable.__new__(Variable)
+        variable._setup(node.storages[index])
         variable.parent = node
         variable._index = index
         return variable

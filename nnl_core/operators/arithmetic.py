@@ -631,9 +631,9 @@ def r_pow_scalar(x: Operand, val: float = 1) -> Variable:
 
 def is_number(value: object) -> bool:
     """Whether a value is a Python (or NumPy) scalar, which takes the other operand's dtype."""
-    return isinstance(value, (bool, int, float, np.number, np.bool_)) and not isinstance(
-        value, np.ndarray
-    )
+    if isinstance(value, (Variable, np.ndarray)):
+        return False
+    return isinstance(value, (bool, int, float, np.number, np.bool_))
 
 
 def same_dtype(x: Operand, y: Operand) -> tuple[Variable, Variable]:

@@ -47,7 +47,7 @@ def sum_operator(x: Array, *, axes: tuple[int, ...], keepdims: bool = False) -> 
     """Sum over axes; integers and booleans in 64 bits, ``float16`` in ``float32``."""
     dtype = sum_dtype(x.dtype)
     computed = np.float32 if dtype == np.float16 else dtype
-    return np.asarray(np.sum(x, axis=axes, keepdims=keepdims, dtype=computed), dtype)
+    return np.asarray(x.sum(axis=axes, keepdims=keepdims, dtype=computed), dtype)
 
 
 @sum_operator.infer
@@ -117,7 +117,7 @@ def _define(
 def _mean(x: Array, axes: tuple[int, ...], keepdims: bool) -> Any:
     """Mean over axes; that of nothing is NaN."""
     number = count(x.shape, axes)
-    return np.sum(x, axis=axes, keepdims=keepdims) / (number or np.nan)
+    return x.sum(axis=axes, keepdims=keepdims) / (number or np.nan)
 
 
 mean_operator = _define("mean", (), reduction_samples(-2, 2), _mean)
