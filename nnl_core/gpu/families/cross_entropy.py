@@ -1,0 +1,168 @@
+"""CUDA kernels of losses and errors of classification."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from nnl_core.gpu.families.reduction import Fold, Reduction, added_type, block_of, power_of_two
+from nnl_core.gpu.families.softmax import column_block, split
+from nnl_core.gpu.kernel import (
+    FLOATING,
+    NULL,
+    Address,
+    Argument,
+    Call,
+    Emission,
+    Kernel,
+    Launch,
+    Step,
+    blocks,
+    c_type,
+    computing_type,
+    emitter,
+    given,
+    kernel,
+    over,
+    result,
+    scratch,
+)
+from nnl_core.graph.spec import Spec, normalize_axis
+
+NO_LABEL = -1  # of ignore_index: negative labels are ignored in any case
+
+
+def _kernel(entry: str, scores: Spec | None, target: Spec, **more: str) -> Kernel:
+    types = {"C": "double"}
+    if scores is not None:
+        types = {"T": c_type(scores.dtype), "C": computing_type(scores.dtype)}
+    return kernel("cross_entropy.cu", entry, LABEL=c_type(target.dtype), **types, **more)
+
+
+def _operands(call: Call, *scores: int) -> list[Spec] | None:
+    """Return the inputs that are there, if all scores (and weights) have one floating dtype."""
+    dtypes = {one.dtype for place in scores if (one := call.inputs[place]) is not None}
+    if len(dtypes) > 1 or any(dtype.name not in FLOATING for dtype in dtypes):
+        return None
+    return [one for one in call.inputs if one is not None]
+
+
+def _weight(call: Call, place: int) -> Address:
+    is_there = place < len(call.inputs) and call.inputs[place] is not None
+    return given(place) if is_there else NULL
+
+
+def _ignored(call: Call) -> np.int64:
+    ignored = call.attributes["ignore_index"]
+    return np.int64(NO_LABEL if ignored is None else ignored)
+
+
+def _by_label(
+    entry: str, x: Spec, target: Spec, axis: int, before: tuple[Argument, ...], *rest: Argument
+) -> Launch:
+    """Launch a team of threads for each label."""
+    outer, n, inner = split(x.shape, axis)
+    arguments = (*before, np.int64(outer), np.int32(n), np.int64(inner), *rest)
+    if inner == 1:
+        team = min(512, power_of_two(blocks(n, 8)))
+        threads = block_of(team)
+        run = _kernel(f"{entry}_rows", x, target)
+        grid = (blocks(outer, threads // team), 1, 1)
+        return Launch(run, grid, (threads, 1, 1), (*arguments, np.int32(team)))
+    across, down = column_block(n, inner)
+    run = _kernel(f"{entry}_columns", x, target)
+    grid = (outer * blocks(inner, across), 1, 1)
+    return Launch(run, grid, (across, down, 1), (*arguments, np.int32(down)))
+
+
+@emitter("nnl::softmax_cross_entropy")
+def softmax_cross_entropy(call: Call) -> Emission | None:
+    """The largest score and the sum of exponentials, then the probabilities and the loss."""
+    operands = _operands(call, 0, 2)
+    if operands is None:
+        return None
+    x, target = operands[:2]
+    before = (given(0), given(1), _weight(call, 2), result(0), result(1))
+    rest = (_ignored(call), np.float64(call.attributes["label_smoothing"]))
+    return Emission((_by_label("loss", x, target, call.attributes["axis"], before, *rest),))
+
+
+@emitter("nnl::softmax_cross_entropy_gradient")
+def softmax_cross_entropy_gradient(call: Call) -> Emission | None:
+    """An element at a time; of weights, their sum first, where it takes part."""
+    operands = _operands(call, 0, 1, 3)
+    if operands is None:
+        return None
+    _, p, target = operands[:3]
+    _, n, inner = split(p.shape, call.attributes["axis"])
+    weight, smoothing = _weight(call, 3), call.attributes["label_smoothing"]
+    steps: list[Step] = []
+    total, rooms = NULL, ()
+    if smoothing and weight != NULL:
+        total, rooms = scratch(), (8,)
+        run = _kernel("total", p, target)
+        steps.append(Launch(run, (1, 1, 1), (256, 1, 1), (weight, total, np.int32(n))))
+    numbers = (np.int32(n), np.int64(inner), _ignored(call), np.float64(smoothing))
+    arguments = (given(0), given(1), given(2), weight, total, result(), *numbers)
+    steps.append(over(_kernel("gradient", p, target), p.size, arguments))
+    return Emission(tuple(steps), rooms)
+
+
+@emitter("nnl::categorical_cross_entropy")
+def categorical_cross_entropy(call: Call) -> Emission | None:
+    """``-log`` of the label's probability."""
+    operands = _operands(call, 0)
+    if operands is None:
+        return None
+    x, target = operands
+    _, n, inner = split(x.shape, call.attributes["axis"])
+    arguments = (given(0), given(1), result(), np.int32(n), np.int64(inner))
+    return Emission((over(_kernel("categorical", x, target), target.size, arguments),))
+
+
+@emitter("nnl::top_n_error")
+def top_n_error(call: Call) -> Emission | None:
+    """Whether too many classes score at least as high as the label."""
+    operands = _operands(call, 0)
+    if operands is None:
+        return None
+    x, target = operands
+    before = (given(0), given(1), result())
+    most = np.int32(call.attributes["n"])
+    return Emission((_by_label("top_n", x, target, call.attributes["axis"], before, most),))
+
+
+@emitter("nnl::class_targets")
+def class_targets(call: Call) -> Emission | None:
+    """The share of each class, an element at a time."""
+    target, weight = call.inputs[0], call.inputs[1]
+    assert target is not None
+    y = call.outputs[0]
+    types = {"OUT": c_type(y.dtype), "W": "float" if weight is None else c_type(weight.dtype)}
+    _, n, inner = split(y.shape, call.attributes["axis"])
+    smoothing = np.float64(call.attributes["label_smoothing"])
+    numbers = (np.int32(n), np.int64(inner), _ignored(call), smoothing)
+    arguments = (given(0), _weight(call, 1), result(), *numbers)
+    return Emission((over(_kernel("targets", None, target, **types), y.size, arguments),))
+
+
+@emitter("nnl::confusion_matrix")
+def confusion_matrix(call: Call) -> Emission | None:
+    """The first of the highest scores, then counts by label and class."""
+    x, target = call.inputs
+    assert x is not None
+    assert target is not None
+    table = call.outputs[0]
+    axis = normalize_axis(call.attributes["axis"], x.ndim)
+    fold = Fold(
+        "LargestPlace", added_type(x.dtype), np.dtype(np.int64), 16, vector=x.dtype.itemsize
+    )
+    steps, rooms = Reduction(call, x, (axis,)).steps(fold, given(0), scratch(), piece=1)
+    clear, count = (_kernel(entry, None, target) for entry in ("clear", "confusion"))
+    launches = (
+        over(clear, table.size, (result(),)),
+        *steps,
+        over(count, target.size, (given(1), scratch(), result(), np.int32(x.shape[axis]))),
+    )
+    return Emission(launches, (8 * math.prod(target.shape), *rooms))

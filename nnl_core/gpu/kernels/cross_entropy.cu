@@ -1,0 +1,257 @@
+// Losses and errors of classification. Memory-bound: scores are read once from memory and once from
+// the cache, probabilities written once.
+//
+// `families/cross_entropy.py` sees scores as (outer, n, inner) with n classes, labels as (outer, inner),
+// and defines
+//   T, C    a score, and what it is computed in
+//   LABEL   a label
+//   W       a weight, OUT a result, of class_targets
+//
+// ..._rows:    inner is 1. A team of 1 to 32 threads or a block for each row (`team`, blockDim.x).
+// ..._columns: blocks of (along inner, along the classes).
+
+#define INFINITE ((C)__longlong_as_double(0x7ff0000000000000ll))
+#define NOT_A_NUMBER (INFINITE - INFINITE)
+
+static const int64_t IGNORED = -1, WRONG = -2;
+
+INLINE bool is_whole(float x) { return x - floorf(x) == 0; }
+INLINE bool is_whole(double x) { return x - floor(x) == 0; }
+template <class S> INLINE bool is_whole(S x) { return true; }
+INLINE bool is_huge(float x) { return x >= 9e18f; }
+INLINE bool is_huge(double x) { return x >= 9e18; }
+template <class S> INLINE bool is_huge(S x) { return false; }
+
+// A label that counts, IGNORED, or WRONG: no whole number, or of no class.
+INLINE int64_t label_of(LABEL given, int64_t classes, int64_t ignored) {
+    auto value = wide(given);
+    if (!is_whole(value) || is_huge(value)) return WRONG;
+    int64_t label = value < 0 ? -1 : (int64_t)value;
+    if (label < 0 || label == ignored) return IGNORED;
+    return label < classes ? label : WRONG;
+}
+
+// The threads of a row, or of a column: who one is, and how to combine.
+struct OfRow {
+    int lane, size;
+    template <class Join, class S> __device__ S all(S x, S nothing, S *room) const {
+        return team_all<Join>(x, nothing, size, room);
+    }
+};
+
+struct OfColumn {
+    int lane, size;
+    template <class Join, class S> __device__ S all(S a, S nothing, S *room) const {
+        int x = threadIdx.x, y = threadIdx.y, width = blockDim.x;
+        room[y * width + x] = a;
+        __syncthreads();
+        for (int half = blockDim.y / 2; half > 0; half /= 2) {
+            if (y < half)
+                room[y * width + x] = Join::of(room[y * width + x], room[(y + half) * width + x]);
+            __syncthreads();
+        }
+        a = room[x];
+        __syncthreads();
+        return a;
+    }
+};
+
+// Where the scores of one label are: n of them, `inner` apart; `there` if this is a label at all.
+struct Place {
+    int64_t label, start;
+    bool there;
+};
+
+INLINE Place place_of_row(int64_t rows, int32_t n, int team) {
+    int64_t row = (int64_t)blockIdx.x * (blockDim.x / team) + threadIdx.x / team;
+    bool there = row < rows;
+    return {there ? row : 0, there ? row * n : 0, there};
+}
+
+INLINE Place place_of_column(int32_t n, int64_t inner) {
+    int64_t tiles = (inner + blockDim.x - 1) / blockDim.x, outer = blockIdx.x / tiles;
+    int64_t column = (blockIdx.x - outer * tiles) * blockDim.x + threadIdx.x;
+    bool there = column < inner;
+    return {there ? outer * inner + column : 0, there ? outer * n * inner + column : 0, there};
+}
+
+#ifdef T
+// The largest score so far, and the sum of exponentials of what all are less than it.
+struct Falling {
+    C top, sum;
+};
+struct JoinFalling {
+    static __device__ Falling of(Falling a, Falling b) {
+        if (a.top == b.top) return {a.top, a.sum + b.sum};
+        C top = larger(a.top, b.top);
+        return {top, a.sum * exp_of(a.top - top) + b.sum * exp_of(b.top - top)};
+    }
+    static __device__ Falling with(Falling a, C x) {
+        if (x == -INFINITE) return a;
+        if (x > a.top) return {x, a.sum * exp_of(a.top - x) + exp_of(x - x)};
+        return {a.top, a.sum + exp_of(x - a.top)};
+    }
+};
+
+// The loss w (log(sum) - x) at the label, of which `smoothing` is spread over all classes.
+template <class Team>
+INLINE void loss(Team team, Place at, const T *__restrict__ x, const LABEL *__restrict__ target,
+                 const T *__restrict__ weight, T *__restrict__ y, T *__restrict__ p, int32_t n,
+                 int64_t inner, int64_t ignored, double smoothing) {
+    __shared__ Falling room[256];
+    C *sums = (C *)room;
+    int end = at.there ? n : 0;
+    x += at.start, p += at.start;
+    Falling falling = {-INFINITE, 0};
+#pragma unroll 4
+    for (int i = team.lane; i < end; i += team.size)
+        falling = JoinFalling::with(falling, wide(x[i * inner]));
+    falling = team.template all<JoinFalling>(falling, Falling{-INFINITE, 0}, room);
+    C top = falling.top, share = 1 / falling.sum, weighted = 0, weights = 0;
+#pragma unroll 4
+    for (int i = team.lane; i < end; i += team.size) {
+        C below = wide(x[i * inner]) - top;
+        p[i * inner] = narrow<T>(exp_of(below) * share);
+        if (smoothing != 0) {
+            C w = weight ? wide(weight[i]) : (C)1;
+            weighted += below * w;
+            weights += w;
+        }
+    }
+    if (smoothing != 0) {
+        weighted = team.template all<Add>(weighted, (C)0, sums);
+        weights = team.template all<Add>(weights, (C)0, sums);
+    }
+    if (team.lane || !at.there) return;
+    int64_t label = label_of(target[at.label], n, ignored);
+    C total = log_of(falling.sum), result = label == IGNORED ? (C)0 : NOT_A_NUMBER;
+    if (label >= 0) {
+        result = total - (wide(x[label * inner]) - top);
+        if (weight) result *= wide(weight[label]);
+        if (smoothing != 0)
+            result = (C)(1 - smoothing) * result + (C)smoothing * ((total * weights - weighted) / n);
+    }
+    y[at.label] = narrow<T>(result);
+}
+
+extern "C" __global__ void __launch_bounds__(512)
+    KERNEL(loss_rows)(const T *x, const LABEL *target, const T *weight, T *y, T *p, int64_t rows,
+                      int32_t n, int64_t inner, int64_t ignored, double smoothing, int32_t team) {
+    loss(OfRow{(int)threadIdx.x % team, team}, place_of_row(rows, n, team), x, target, weight, y, p,
+         n, 1, ignored, smoothing);
+}
+
+extern "C" __global__ void __launch_bounds__(512)
+    KERNEL(loss_columns)(const T *x, const LABEL *target, const T *weight, T *y, T *p, int64_t rows,
+                         int32_t n, int64_t inner, int64_t ignored, double smoothing, int32_t team) {
+    loss(OfColumn{(int)threadIdx.y, (int)blockDim.y}, place_of_column(n, inner), x, target, weight,
+         y, p, n, inner, ignored, smoothing);
+}
+
+// The sum of all weights, by one block.
+extern "C" __global__ void KERNEL(total)(const T *__restrict__ weight, C *__restrict__ sum, int32_t n) {
+    __shared__ C room[32];
+    C a = 0;
+    for (int i = threadIdx.x; i < n; i += blockDim.x) a += wide(weight[i]);
+    a = team_all<Add>(a, (C)0, blockDim.x, room);
+    if (threadIdx.x == 0) *sum = a;
+}
+
+// g (p sum(t) - t), where t are the shares of the classes; a thread for each element. `weights` is
+// the sum of all weights.
+extern "C" __global__ void KERNEL(gradient)(const T *__restrict__ g, const T *__restrict__ p,
+                                            const LABEL *__restrict__ target,
+                                            const T *__restrict__ weight, const C *__restrict__ weights,
+                                            T *__restrict__ dx, int32_t n, int64_t inner,
+                                            int64_t ignored, double smoothing, int64_t count) {
+    FOR_EACH(i, count) {
+        int64_t row = i / inner, column = i - row * inner, outer = row / n, at = row - outer * n;
+        int64_t where = outer * inner + column, label = label_of(target[where], n, ignored);
+        C own = 0, each = 0, all = 0;
+        if (label >= 0) {
+            own = (C)(1 - smoothing) * (weight ? wide(weight[label]) : (C)1);
+            each = (C)smoothing / n;
+            all = own + each * (weights ? *weights : (C)n);
+            if (weight) each *= wide(weight[at]);
+        }
+        C t = at == label ? own + each : each, from = wide(g[where]);
+        C change = from == 0 ? (C)0 : from * (wide(p[i]) * all - t);
+        dx[i] = narrow<T>(label == WRONG ? NOT_A_NUMBER : change);
+    }
+}
+
+// -log of the probability of the label; a thread for each label.
+extern "C" __global__ void KERNEL(categorical)(const T *__restrict__ x, const LABEL *__restrict__ target,
+                                               T *__restrict__ y, int32_t n, int64_t inner,
+                                               int64_t count) {
+    FOR_EACH(i, count) {
+        int64_t label = label_of(target[i], n, IGNORED), outer = i / inner;
+        C result = label == IGNORED ? (C)0 : NOT_A_NUMBER;
+        if (label >= 0)  // at least the smallest normal float
+            result = -log_of(larger(wide(x[(outer * n + label) * inner + i - outer * inner]), (C)0x1p-126));
+        y[i] = narrow<T>(result);
+    }
+}
+
+// Whether more than `most` classes score at least as high as the label, or are NaN.
+template <class Team>
+INLINE void top_n(Team team, Place at, const T *__restrict__ x, const LABEL *__restrict__ target,
+                  T *__restrict__ y, int32_t n, int64_t inner, int32_t most) {
+    __shared__ int room[256];
+    x += at.start;
+    int64_t label = at.there ? label_of(target[at.label], n, IGNORED) : IGNORED;
+    int above = 0;
+    if (label >= 0) {
+        C score = wide(x[label * inner]);
+#pragma unroll 4
+        for (int i = team.lane; i < n; i += team.size) above += !(wide(x[i * inner]) < score);
+    }
+    above = team.template all<Add>(above, 0, room);
+    if (team.lane || !at.there) return;
+    y[at.label] = narrow<T>(label == WRONG ? NOT_A_NUMBER : (C)(above > most));
+}
+
+extern "C" __global__ void KERNEL(top_n_rows)(const T *x, const LABEL *target, T *y, int64_t rows,
+                                              int32_t n, int64_t inner, int32_t most, int32_t team) {
+    top_n(OfRow{(int)threadIdx.x % team, team}, place_of_row(rows, n, team), x, target, y, n, 1, most);
+}
+
+extern "C" __global__ void KERNEL(top_n_columns)(const T *x, const LABEL *target, T *y, int64_t rows,
+                                                 int32_t n, int64_t inner, int32_t most, int32_t team) {
+    top_n(OfColumn{(int)threadIdx.y, (int)blockDim.y}, place_of_column(n, inner), x, target, y, n,
+          inner, most);
+}
+#endif
+
+#ifdef OUT
+// The share of each class in the loss; a thread for each element.
+extern "C" __global__ void KERNEL(targets)(const LABEL *__restrict__ target, const W *__restrict__ weight,
+                                           OUT *__restrict__ y, int32_t n, int64_t inner,
+                                           int64_t ignored, double smoothing, int64_t count) {
+    FOR_EACH(i, count) {
+        int64_t row = i / inner, column = i - row * inner, outer = row / n, at = row - outer * n;
+        int64_t label = label_of(target[outer * inner + column], n, ignored);
+        double share = (at == label ? 1 - smoothing : 0) + smoothing / n;
+        if (weight) share *= wide(weight[at]);
+        y[i] = narrow<OUT>(label == IGNORED ? 0 : label == WRONG ? NOT_A_NUMBER : share);
+    }
+}
+#else
+// Counts pairs of a label and the class that was chosen. Sums of integers do not depend on their
+// order, so that atomic ones do no harm.
+extern "C" __global__ void KERNEL(clear)(unsigned long long *table, int64_t count) {
+    FOR_EACH(i, count) table[i] = 0;
+}
+
+extern "C" __global__ void KERNEL(confusion)(const LABEL *__restrict__ target,
+                                             const int64_t *__restrict__ chosen,
+                                             unsigned long long *table, int32_t n, int64_t count) {
+    FOR_EACH(i, count) {
+        int64_t label = label_of(target[i], n, IGNORED);
+        if (label >= 0) atomicAdd(table + label * n + chosen[i], 1ull);
+    }
+}
+#endif
+
+#undef INFINITE
+#undef NOT_A_NUMBER
