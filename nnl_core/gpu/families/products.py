@@ -1,0 +1,360 @@
+"""Products of matrices for whoever needs them: by cuBLAS where it is, else by tiles."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+import numpy as np
+
+from nnl_core.gpu import blas
+from nnl_core.gpu.device import Device
+from nnl_core.gpu.kernel import (
+    C_TYPES,
+    FOLDER,
+    HALF_TYPES,
+    NULL,
+    Address,
+    Argument,
+    Emission,
+    Invocation,
+    Kernel,
+    Launch,
+    Step,
+    kernel,
+    over,
+    scratch,
+)
+
+SEPARATE = 16  # calls of the library for one stack, at most
+AXES = 3  # of a stack, after those that can be merged are
+LEAST_SLICE = 256  # of k, which a block of its own is worth
+INTEGERS = {"b": "int64", "i": "int64", "u": "uint64"}
+
+
+class Plan:
+    """Collects the steps of a call and its scratch memory."""
+
+    def __init__(self) -> None:
+        self._steps: list[Step] = []
+        self._scratch: list[int] = []
+
+    def add(self, *steps: Step) -> None:
+        """Append steps."""
+        self._steps += steps
+
+    def scratch(self, size: int) -> Address:
+        """Return new memory of that many bytes."""
+        self._scratch.append(max(size, 1))
+        return scratch(len(self._scratch) - 1)
+
+    def emission(self) -> Emission:
+        """Return all of it."""
+        return Emission(tuple(self._steps), tuple(self._scratch))
+
+
+def structure(**fields: int | Sequence[int] | np.ndarray | np.generic) -> np.generic:
+    """Return numbers that a kernel takes as one structure, as C++ lays it out.
+
+    Python's numbers are ``int``; a sequence is an array.
+    """
+    values = {
+        name: value if isinstance(value, (np.ndarray, np.generic)) else np.array(value, np.int32)
+        for name, value in fields.items()
+    }
+    kinds = [(name, value.dtype, value.shape) for name, value in values.items()]
+    made = np.zeros(1, np.dtype(kinds, align=True))
+    for name, value in values.items():
+        made[name] = value
+    filled: np.generic = made[0]
+    return filled
+
+
+def divisor(by: int) -> np.generic:
+    """Return what divides numbers below ``2**31`` by another: `divisor.cuh`."""
+    shift = (by - 1).bit_length()
+    factor = -(-(1 << 31 + shift) // by)
+    return structure(by=np.uint32(by), factor=np.uint32(factor), shift=31 + shift)
+
+
+def with_files(function: Kernel, *files: str) -> Kernel:
+    """Return a kernel whose text begins with that of other files."""
+    before = "\n".join((FOLDER / file).read_text() for file in files)
+    return function._replace(text=f"{before}\n{function.text}")
+
+
+def moved(address: Address, offset: int) -> Address:
+    """Return the address that many bytes further."""
+    return address._replace(offset=address.offset + offset)
+
+
+# How a product is divided ------------------------------------------------------------------------
+
+
+class Frame(NamedTuple):
+    """What of `product.cuh` computes, and the memory that it needs."""
+
+    text: str
+    side: int
+    depth: int
+    threads: int
+    shared: int
+
+
+def on_tensors(device: Device, dtype: str) -> bool:
+    """Whether elements are multiplied on tensor cores by instructions that the device has."""
+    return dtype in HALF_TYPES and int(device.architecture[3:].rstrip("af")) >= 80
+
+
+def frame_of(device: Device, dtype: str, rows: int, columns: int, others: int) -> Frame:
+    """Choose a frame: the larger one where its blocks keep the device busy."""
+    tiles = -(-rows // 128) * -(-columns // 128) * others
+    large = tiles >= device.multiprocessors
+    if on_tensors(device, dtype):
+        side, stages = (128, 2) if large else (64, 3)
+        size = 2 * stages * side * 40 * 2
+        return Frame(f"Tensors<T, {side}, {stages}>", side, 32, 2 * side, size)
+    computing = computing_dtype(dtype)
+    each = 8 if large and computing == "float32" else 4
+    side, depth = 16 * each, 64 // each
+    size = 4 * depth * (side + 4) * np.dtype(computing).itemsize
+    return Frame(f"Cores<{C_TYPES[computing]}, {each}>", side, depth, 256, size)
+
+
+def computing_dtype(dtype: str) -> str:
+    """Return in what products are summed."""
+    if dtype in HALF_TYPES:
+        return "float32"
+    return dtype if dtype.startswith("float") else INTEGERS[np.dtype(dtype).kind]
+
+
+def slices_of(device: Device, frame: Frame, blocks: int, inner: int) -> tuple[int, int]:
+    """Return into how many slices k is divided, and how long they are."""
+    wanted = max(1, min(2 * device.multiprocessors // max(blocks, 1), inner // LEAST_SLICE))
+    length = max(1, -(-inner // wanted))
+    length = -(-length // frame.depth) * frame.depth
+    return max(1, -(-inner // length)), length
+
+
+# Products ----------------------------------------------------------------------------------------
+
+
+class Matrices(NamedTuple):
+    """An operand: row-major matrices, each without gaps, that may lie transposed in memory."""
+
+    address: Address
+    transposed: bool = False
+    strides: tuple[int, ...] = ()
+    """From member to member along each axis of the stack, in elements"""
+
+
+@dataclass(frozen=True)
+class Multiplication:
+    """``C = A B``, and ``+ bias`` in every row; C lies without gaps."""
+
+    dtype: str
+    rows: int
+    columns: int
+    inner: int
+    a: Matrices
+    b: Matrices
+    c: Address
+    stack: tuple[int, ...] = ()
+    bias: Address | None = None
+    result_dtype: str | None = None
+
+    @property
+    def result(self) -> str:
+        """Dtype of C."""
+        return self.result_dtype or self.dtype
+
+    @property
+    def count(self) -> int:
+        """Elements of C."""
+        return math.prod(self.stack) * self.rows * self.columns
+
+
+def multiply(device: Device, plan: Plan, product: Multiplication) -> bool:
+    """Add the steps of a product to a plan; ``False`` where its stack is too manifold."""
+    if not product.count:
+        return True
+    product = _merged(product)
+    if product.inner and product.dtype in blas.TYPES and blas.find(device) is not None:
+        *outer, members = product.stack or (1,)
+        if math.prod(outer) <= SEPARATE:
+            _by_library(plan, product, tuple(outer), members)
+            return True
+    if len(product.stack) > AXES:
+        return False
+    _by_tiles(device, plan, product)
+    return True
+
+
+def _merged(product: Multiplication) -> Multiplication:
+    """Join axes of the stack that are one in memory, and those with the rows of A that are."""
+    stack: list[int] = []
+    a: list[int] = []
+    b: list[int] = []
+    for length, step_a, step_b in zip(
+        product.stack, product.a.strides, product.b.strides, strict=True
+    ):
+        if length == 1:
+            continue
+        if stack and a[-1] == length * step_a and b[-1] == length * step_b:
+            stack[-1] *= length
+            a[-1], b[-1] = step_a, step_b
+        else:
+            stack.append(length)
+            a.append(step_a)
+            b.append(step_b)
+    rows = product.rows
+    in_rows = stack and not b[-1] and a[-1] == rows * product.inner
+    if in_rows and not product.a.transposed and len(stack) == 1:
+        rows *= stack.pop()
+        a.pop()
+        b.pop()
+    return replace(
+        product,
+        rows=rows,
+        stack=tuple(stack),
+        a=product.a._replace(strides=tuple(a)),
+        b=product.b._replace(strides=tuple(b)),
+    )
+
+
+def _pitches(product: Multiplication) -> tuple[int, int, int]:
+    return (
+        product.rows if product.a.transposed else product.inner,
+        product.inner if product.b.transposed else product.columns,
+        product.columns,
+    )
+
+
+def _by_library(plan: Plan, product: Multiplication, outer: tuple[int, ...], members: int) -> None:
+    if product.bias is not None:
+        plan.add(*_bias_first(product))
+    size = product.rows * product.columns
+    last_a, last_b = (one.strides[-1] if one.strides else 0 for one in (product.a, product.b))
+    call = blas.Product(
+        product.dtype,
+        product.rows,
+        product.columns,
+        product.inner,
+        _pitches(product),
+        (product.a.transposed, product.b.transposed),
+        members,
+        (last_a, last_b, size),
+        adds=product.bias is not None,
+        result_dtype=product.result,
+    )
+    itemsize, result = _itemsize(product.dtype), _itemsize(product.result)
+    for number, place in enumerate(np.ndindex(*outer)):
+        at_a, at_b = (
+            moved(one.address, itemsize * sum(map(int.__mul__, place, one.strides)))
+            for one in (product.a, product.b)
+        )
+        at_c = moved(product.c, number * members * size * result)
+        plan.add(Invocation(call, (at_a, at_b, at_c)))
+
+
+def _bias_first(product: Multiplication) -> list[Step]:
+    """Write the bias to all rows of C: added to in the product, the sum is rounded once."""
+    assert product.bias is not None
+    function = with_files(
+        kernel("product_ends.cu", "begin_with_bias", T=C_TYPES[product.result], **_NO_SLICES),
+        "divisor.cuh",
+    )
+    rows = product.count // product.columns
+    at_once = max(1, ((1 << 31) - 1) // product.columns)
+    return [
+        over(
+            function,
+            min(at_once, rows - row) * product.columns,
+            (
+                product.bias,
+                moved(product.c, row * product.columns * _itemsize(product.result)),
+                divisor(product.columns),
+            ),
+        )
+        for row in range(0, rows, at_once)
+    ]
+
+
+_NO_SLICES = {"W": "float", "B": "float"}
+
+
+def _by_tiles(device: Device, plan: Plan, product: Multiplication) -> None:
+    members = math.prod(product.stack)
+    frame = frame_of(device, product.dtype, product.rows, product.columns, members)
+    tiles = -(-product.rows // frame.side) * -(-product.columns // frame.side)
+    slices, length = slices_of(device, frame, tiles * members, product.inner)
+    computing = computing_dtype(product.dtype)
+    itemsize = _itemsize(product.dtype)
+    sliced = slices > 1
+    target, bias = product.c, product.bias
+    if sliced:
+        target, bias = plan.scratch(slices * product.count * _itemsize(computing)), None
+    function = with_files(
+        kernel(
+            "matmul.cu",
+            "product",
+            T=C_TYPES[product.dtype],
+            RESULT=C_TYPES[computing if sliced else product.result],
+            FRAME=frame.text,
+            THREADS=frame.threads,
+            A_KIND="Across" if product.a.transposed else "Along",
+            B_KIND="Along" if product.b.transposed else "Across",
+        ),
+        "product.cuh",
+    )
+    pitches = _pitches(product)
+    run = (8 if on_tensors(device, product.dtype) else 4) * itemsize
+    vectors = sum(
+        1 << bit
+        for bit, (one, pitch) in enumerate(zip((product.a, product.b), pitches[:2], strict=True))
+        if not any(n * itemsize % min(16, run) for n in (pitch, *one.strides))
+    )
+    vectors |= 4 * (product.columns % 4 == 0)
+    padding = (1,) * (AXES - len(product.stack))
+    stack = structure(
+        length=(*padding, *product.stack),
+        **{
+            name: np.array((*(0 for _ in padding), *one.strides), np.int64)
+            for name, one in (("a", product.a), ("b", product.b))
+        },
+    )
+    arguments: tuple[Argument, ...] = (
+        product.a.address,
+        product.b.address,
+        bias or NULL,
+        target,
+        stack,
+        *map(np.int64, pitches[:2]),
+        *map(np.int32, (product.rows, product.columns, product.inner, slices, length, vectors)),
+    )
+    grid = (tiles * slices * members, 1, 1)
+    plan.add(Launch(function, grid, (frame.threads, 1, 1), arguments, frame.shared))
+    if sliced:
+        ends = (target, product.bias, product.c)
+        add_slices(plan, ends, (computing, product.dtype, product.result), slices, product)
+
+
+def add_slices(
+    plan: Plan,
+    addresses: tuple[Address, Address | None, Address],
+    dtypes: tuple[str, str, str],
+    slices: int,
+    product: Multiplication,
+) -> None:
+    """Add slices one behind the other and a bias to a result."""
+    parts, bias, target = addresses
+    names = dict(zip("WBT", (C_TYPES[one] for one in dtypes), strict=True))
+    function = with_files(kernel("product_ends.cu", "add_slices", **names), "divisor.cuh")
+    arguments = (parts, bias or NULL, target, np.int32(slices), divisor(product.columns))
+    plan.add(over(function, product.count, arguments))
+
+
+def _itemsize(dtype: str) -> int:
+    return 2 if dtype in HALF_TYPES else np.dtype(dtype).itemsize
