@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from typing import cast
 
 import numpy as np
 
 from nnl_core.errors import ParameterError
 from nnl_core.graph.array import NdArray
+from nnl_core.graph.backend import Buffer, DeviceBackend, current_backend
 from nnl_core.graph.flat import layout
 from nnl_core.graph.operator import Array
 from nnl_core.graph.spec import Spec
@@ -19,6 +21,8 @@ _ALIGNMENT = 64  # bytes: a cache line, and the widest vector register
 
 class FlatBlock:
     """One block of memory with a place for each of several storages of one dtype.
+
+    On a backend that is not on the host the block lies on its device, and so do the places.
 
     Attributes
     ----------
@@ -37,6 +41,9 @@ class FlatBlock:
             memory[start:stop].reshape(spec.shape)
             for (start, stop), spec in zip(self.places, specs, strict=True)
         ]
+        self._specs = list(specs)
+        self._device: DeviceBackend | None = None
+        self._parts: list[Buffer] = []  # the places on it
 
     def take(self, members: list[NdArray]) -> NdArray:
         """Return `storage` with what the members (of the block's specs, in order) hold now.
@@ -44,6 +51,14 @@ class FlatBlock:
         Those that are elsewhere are moved to their places, and stay there. Raises `ClearedError`
         where the memory of one was released.
         """
+        backend = current_backend()
+        if not backend.on_host:
+            if self._device is not backend:
+                self._settle(cast("DeviceBackend", backend))
+            for member, home, part in zip(members, self._homes, self._parts, strict=True):
+                member.relocate_buffer(backend, part, home)
+            self.storage.mark_written(backend)
+            return self.storage
         for member, home in zip(members, self._homes, strict=True):
             if member.read() is not home:
                 member.relocate(home)
@@ -52,9 +67,23 @@ class FlatBlock:
 
     def publish(self, members: list[NdArray]) -> None:
         """Give the members what `storage` holds, wherever they were."""
+        device = self._device
+        if device is not None and self.storage.is_on(device):
+            for member, home, part in zip(members, self._homes, self._parts, strict=True):
+                member.adopt_buffer(device, part, home)
+            return
         self.storage.read()
         for member, home in zip(members, self._homes, strict=True):
             member.adopt(home)
+
+    def _settle(self, backend: DeviceBackend) -> None:
+        """Have the block on a backend's device."""
+        block = self.storage.buffer(backend)
+        self._parts = [
+            backend.part(block, start, spec)
+            for (start, _), spec in zip(self.places, self._specs, strict=True)
+        ]
+        self._device = backend
 
     def part(self, position: int) -> Array:
         """Return one place as an array of its member's shape, sharing memory."""

@@ -80,7 +80,10 @@ def scratch(position: int = 0, offset: int = 0) -> Address:
 
 
 Argument: TypeAlias = Address | np.generic
-"""Of a kernel: an address, or a number whose dtype is the parameter's type."""
+"""Of a kernel: an address, or a number whose dtype is the parameter's type.
+
+A structure by value is a scalar of a dtype with ``align=True``.
+"""
 
 
 class Kernel(NamedTuple):

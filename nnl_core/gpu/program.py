@@ -24,6 +24,7 @@ from nnl_core.graph.spec import Spec
 
 FRAMES = 8  # sets of addresses whose launches are kept
 ALIGNMENT = 256  # bytes: scratch memory of a call begins at a multiple
+ALIGNERS = {1: "b", 2: "h", 4: "i", 8: "q"}  # numbers of so many bytes, to `struct`
 
 Enqueue = Callable[[], None]
 Places = list[int]  # value number -> address; 0 where it has none
@@ -202,8 +203,11 @@ class CudaProgram:
             if isinstance(one, Address):
                 codes += "P"
                 values.append(resolve(one))
+            elif isinstance(one, np.void):
+                codes += f"0{ALIGNERS[one.dtype.alignment]}{one.nbytes}s"
+                values.append(one.tobytes())
             else:
-                codes += one.dtype.char if one.dtype.kind != "b" else "?"
+                codes += one.dtype.char
                 values.append(one.item())
         packed = struct.pack(codes, *values)
         stream = self.device.stream

@@ -313,13 +313,17 @@ class NdArray:
         self._host = array
         self.touch()
 
-    def adopt_buffer(self, backend: Backend, buffer: Buffer) -> None:
-        """Take a backend's buffer as the elements."""
+    def adopt_buffer(
+        self, backend: Backend, buffer: Buffer, home: npt.NDArray[Any] | None = None
+    ) -> None:
+        """Take a backend's buffer as the elements; ``home`` is where they go on the host."""
         on_host = backend.on_host
         if on_host:
             self._host = buffer
         else:
             self._backend, self._buffer = backend, buffer
+            if home is not None:
+                self._host = home
         self._host_fresh = on_host
         self._buffer_fresh = not on_host
         self.state = READY
@@ -380,6 +384,21 @@ class NdArray:
         np.copyto(array, self.read())
         self._host = array
         self._host_fresh, self._buffer_fresh = True, False
+
+    def relocate_buffer(self, backend: Backend, buffer: Buffer, home: npt.NDArray[Any]) -> None:
+        """Move the elements into a backend's buffer, a place in a larger one, and stay there.
+
+        ``home`` is where they will be on the host. Raises `ClearedError` where they were released.
+        """
+        if self._buffer is not buffer or not self.is_on(backend):
+            backend.from_host(self.read(), buffer)
+            self._backend, self._buffer, self._buffer_fresh = backend, buffer, True
+        if self._host is not home:
+            self._host, self._host_fresh = home, False
+
+    def is_on(self, backend: Backend) -> bool:
+        """Whether a backend that is not on the host has the elements as they are now."""
+        return self._buffer_fresh and self._backend is backend and self.state is READY
 
     def base_identity(self) -> int:
         """Return a number that storages in the same block of memory have in common."""

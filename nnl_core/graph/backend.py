@@ -52,6 +52,13 @@ class Backend(Protocol):
         """Turn an optimised graph into something that runs."""
 
 
+class DeviceBackend(Backend, Protocol):
+    """A backend whose buffers are not on the host: blocks are divided on its device."""
+
+    def part(self, buffer: Buffer, start: int, spec: Spec) -> Buffer:
+        """Return a place in a flat buffer, from an element on, as a buffer sharing its memory."""
+
+
 @runtime_checkable
 class Binding(Protocol):
     """A backend that prepares a call of an operator once, for dynamic graphs repeat few of them.
