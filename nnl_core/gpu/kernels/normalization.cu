@@ -6,19 +6,17 @@
 
 typedef Computing<T>::type C;
 
-struct alignas(sizeof(T) * VEC) Vector { T x[VEC]; };
-
 INLINE void load(const T *from, C (&into)[VEC]) {
-    Vector v = *(const Vector *)from;
+    Several<T, VEC> v = *(const Several<T, VEC> *)from;
 #pragma unroll
-    for (int e = 0; e < VEC; e++) into[e] = wide(v.x[e]);
+    for (int e = 0; e < VEC; e++) into[e] = wide(v.at[e]);
 }
 
 INLINE void store(T *to, const C (&from)[VEC]) {
-    Vector v;
+    Several<T, VEC> v;
 #pragma unroll
-    for (int e = 0; e < VEC; e++) v.x[e] = narrow<T>(from[e]);
-    *(Vector *)to = v;
+    for (int e = 0; e < VEC; e++) v.at[e] = narrow<T>(from[e]);
+    *(Several<T, VEC> *)to = v;
 }
 
 // Element (i / inner) % size of a gain belongs to element i. The elements of a load have one in
@@ -41,12 +39,7 @@ struct Gain {
 // A row is blockDim.x threads': part of a warp, of which a block has blockDim.y, or a whole block.
 // It is read once and stays in registers. Grid: rows / blockDim.y.
 
-INLINE C total(C x, C *room) {
-    if (blockDim.x > 32) return block_all<Add>(x, (C)0, room);
-    for (int distance = blockDim.x / 2; distance > 0; distance /= 2)
-        x += __shfl_xor_sync(0xffffffffu, x, distance);
-    return x;
-}
+INLINE C total(C x, C *room) { return team_all<Add>(x, (C)0, blockDim.x, room); }
 
 // Mean and variance of rows and, where there is a y, the rows normalised: reads x, writes y.
 extern "C" __global__ void KERNEL(standardize_rows)(
