@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from nnl_core.errors import BackendError
+from nnl_core.errors import BackendError, OperatorError
 from nnl_core.gpu.memory import Block, Pool
 from nnl_core.graph.operator import Array
 from nnl_core.graph.spec import Spec
@@ -78,6 +78,9 @@ class Device:
         self._pool = Pool(cuda.mem_alloc)
         self._page_locked = Pool(lambda size: cuda.pagelocked_empty((size,), np.uint8))
         self._staged: deque[tuple[Any, Block]] = deque()
+        self._failures: list[str] = [""]
+        self._failure = self.buffer(Spec((), np.dtype(np.int32)))
+        self.write(self._failure, np.zeros((), np.int32))
         self._idle: weakref.WeakSet[Any] = weakref.WeakSet()
         atexit.register(self._close)
 
@@ -193,7 +196,7 @@ class Device:
         """Wait for what was enqueued and return a new array of the buffer's elements."""
         array = np.empty(buffer.spec.shape, buffer.spec.dtype)
         with self:
-            self.stream.synchronize()
+            self.synchronize()
             if array.nbytes:
                 self.cuda.memcpy_dtoh(_raw(array), buffer.address)
         return array
@@ -209,9 +212,26 @@ class Device:
             self.cuda.memset_d8_async(target, 0, size, self.stream)
 
     def synchronize(self) -> None:
-        """Wait for all that was enqueued."""
+        """Wait for all that was enqueued. Raises `OperatorError` where a kernel met bad values."""
         with self:
             self.stream.synchronize()
+            found = np.zeros((), np.int32)
+            self.cuda.memcpy_dtoh(_raw(found), self._failure.address)
+            if found:
+                self.write(self._failure, np.zeros((), np.int32))
+                raise OperatorError(self._failures[int(found)])
+
+    # Failures -----------------------------------------------------------------------------------
+
+    def failure(self, message: str) -> tuple[int, np.int32]:
+        """Return the address and the number that a kernel writes there where it meets bad values.
+
+        Nobody waits for it: whoever next waits for the device raises `OperatorError` with the
+        message, after work that went on with whatever the kernel put in place of bad results.
+        """
+        if message not in self._failures:
+            self._failures.append(message)
+        return self._failure.address, np.int32(self._failures.index(message))
 
     def _stage(self, source: Array) -> Block:
         """Return page-locked memory with the bytes, from where a copy does not wait."""
