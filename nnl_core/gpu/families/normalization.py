@@ -96,16 +96,17 @@ def find_layout(shape: Sequence[int], axes: Sequence[int]) -> Layout:
         columns = runs[-1][1]
         kept = f"i / {members * columns} * {columns} + i % {columns}"
         return Layout(count, members, 1, columns=columns, kept=kept)
-    at, kept = [], []
+    at: list[str] = []
+    kept_at: list[str] = []
     strides = [math.prod(length for _, length in runs[n + 1 :]) for n in range(len(runs))]
     inside = {True: 1, False: 1}
     for (summed, length), stride in reversed(list(zip(runs, strides, strict=True))):
         letter = "r" if summed else "k"
         at.append(f"{letter} / {inside[summed]} % {length} * {stride}")
         if not summed:
-            kept.append(f"i / {stride} % {length} * {inside[False]}")
+            kept_at.append(f"i / {stride} % {length} * {inside[False]}")
         inside[summed] *= length
-    return Layout(count, members, 1, at=" + ".join(at), kept=" + ".join(kept))
+    return Layout(count, members, 1, at=" + ".join(at), kept=" + ".join(kept_at))
 
 
 class Maker:
@@ -115,18 +116,22 @@ class Maker:
         self.call, self.x = call, x
         self.layout = find_layout(x.shape, call.attributes["axes"])
         self.wide = np.dtype(np.float64 if x.dtype == np.float64 else np.float32)
-        self.eps = self.wide.type(call.attributes.get("eps", 0.0))
-        self.index = np.dtype(np.int32 if x.size < SMALL else np.int64)
+        self.eps = self.real(call.attributes.get("eps", 0.0))
+        self.small = x.size < SMALL
         self.launches: list[Launch] = []
         self.room: list[int] = []
 
     def number(self, value: int) -> np.generic:
-        """Return a number of what indices are."""
-        return np.array(value, self.index)[()]
+        """Return a number of the type of indices."""
+        return np.int32(value) if self.small else np.int64(value)
+
+    def real(self, value: float) -> np.generic:
+        """Return a number of the type that is computed in."""
+        return np.float64(value) if self.wide == np.float64 else np.float32(value)
 
     def kernel(self, entry: str, vector: int, **defines: str | int) -> Kernel:
         """Return a kernel for the call's types."""
-        index = "int32_t" if self.index == np.int32 else "int64_t"
+        index = "int32_t" if self.small else "int64_t"
         return kernel(FILE, entry, T=c_type(self.x.dtype), I=index, VEC=vector, **defines)
 
     def vector(self, length: int, gains: Sequence[Gain]) -> int:
@@ -226,7 +231,7 @@ class Maker:
     def finish(self, entry: str, parts: tuple[Address, int], arguments: Sequence[Argument]) -> None:
         """Launch what joins parts."""
         count = self.layout.count
-        numbers = (np.int32(parts[1]), np.int64(count), self.wide.type(max(1, self.layout.members)))
+        numbers = (np.int32(parts[1]), np.int64(count), self.real(max(1, self.layout.members)))
         grid, block = (blocks(count, 8), 1, 1), (32, 8, 1)
         function = self.kernel(entry, 1)
         self.launches.append(Launch(function, grid, block, (parts[0], *numbers, *arguments)))

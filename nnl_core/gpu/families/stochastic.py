@@ -44,8 +44,8 @@ WAIT_EDGE = 7.69711747013104972
 class Ziggurat(NamedTuple):
     """Layers of one area under a falling curve, from the top: layer 0 is the base with the tail.
 
-    A ``size`` below ``2 ** bits`` is at ``size * width`` in its layer, and certainly under the curve
-    where it is below ``kept``; ``heights`` are those of the curve at the ends of the layers.
+    A ``size`` below ``2 ** bits`` is at ``size * width`` in its layer, and certainly under the
+    curve where it is below ``kept``; ``heights`` are those of the curve at the ends of the layers.
     """
 
     kept: list[int]
