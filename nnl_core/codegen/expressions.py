@@ -25,11 +25,31 @@ DOUBLE_FUNCTIONS = frozenset(
 ON_INTEGERS = frozenset(
     f"nnl::{name}"
     for name in (
-        "identity cast add sub mul where equal not_equal greater greater_equal less less_equal "
-        "logical_and logical_or logical_xor logical_not unlink"
+        "identity cast add sub mul square where equal not_equal greater greater_equal less "
+        "less_equal logical_and logical_or logical_xor logical_not unlink equal_scalar "
+        "not_equal_scalar greater_scalar greater_equal_scalar less_scalar less_equal_scalar "
+        "logical_and_scalar logical_or_scalar logical_xor_scalar"
     ).split()
 )
 """Operators whose expression means the same when its inputs are integers of C."""
+
+OF_INTEGERS = {
+    "nnl::abs": "x < 0 ? -x : x",
+    "nnl::ceil": "x",
+    "nnl::floor": "x",
+    "nnl::fmod": "y == 0 || (y < 0 && y == -1) ? 0 : x % y",
+    "nnl::isinf": "0",
+    "nnl::isnan": "0",
+    "nnl::maximum2": "x0 > x1 ? x0 : x1",
+    "nnl::maximum_scalar": "x > val ? x : val",
+    "nnl::minimum2": "x0 < x1 ? x0 : x1",
+    "nnl::minimum_scalar": "x < val ? x : val",
+    "nnl::mod": "y == 0 || (y < 0 && y == -1) ? 0 : x % y == 0 || (x < 0) == (y < 0) ? x % y "
+    ": x % y + y",
+    "nnl::round": "x",
+    "nnl::sign": "x > 0 ? 1 : (x < 0 ? -1 : alpha)",
+}
+"""Expressions that operators have in place of their own when their inputs are integers of C."""
 
 
 class Typed(Protocol):
@@ -97,17 +117,21 @@ def expression_of(
 ) -> str | None:
     """Return the statements that compute one member."""
     expression = IN_PLACE_OF_EXPRESSIONS.get(operator.name, operator.expression)
-    if expression is None:
-        return None
     attributes, types = member.attributes, dialect.types
     given = [None if number == ABSENT else value(number) for number in member.inputs]
     result = value(member.outputs[0])
     involved = [one.dtype for one in (*given, result) if one is not None]
     if any(dtype.name not in types for dtype in involved):
         return None
-    if any(dtype.kind in "iu" for dtype in involved):
-        if operator.name not in ON_INTEGERS or not _keeps_integers(given, result, dialect):
+    has_integers = any(dtype.kind in "iu" for dtype in involved)
+    if has_integers:
+        expression = OF_INTEGERS.get(operator.name, expression)
+        if operator.name not in ON_INTEGERS and operator.name not in OF_INTEGERS:
             return None
+        if not _keeps_integers(member, given, result, dialect):
+            return None
+    if expression is None:
+        return None
     is_double = any(dtype == np.float64 for dtype in involved)
     if is_double and any(dtype == np.float32 for dtype in involved) and len(member.inputs) > 1:
         return None
@@ -115,7 +139,7 @@ def expression_of(
     for name, number in zip(operator.parameters.inputs, member.inputs, strict=False):
         if number != ABSENT:
             lines.append(f"const {types[value(number).dtype.name]} {name} = v{number};")
-    lines += [c_constant(name, one, is_double) for name, one in attributes.items()]
+    lines += [c_constant(name, one, is_double or has_integers) for name, one in attributes.items()]
     text = in_double(expression) if is_double else in_float(expression, dialect.functions)
     number = member.outputs[0]
     c_type = types[result.dtype.name]
@@ -133,12 +157,23 @@ IN_PLACE_OF_EXPRESSIONS = {"nnl::broadcast_to": "x", "nnl::cast": "x"}
 """Operators that are elementwise here, though they are not to the core."""
 
 
-def _keeps_integers(given: Sequence[Typed | None], result: Typed, dialect: Dialect) -> bool:
+def _keeps_integers(
+    member: Instruction, given: Sequence[Typed | None], result: Typed, dialect: Dialect
+) -> bool:
     """Whether no conversion on the way loses or rounds differently than NumPy's."""
-    dtypes = {one.dtype for one in given if one is not None if one.dtype.kind != "b"}
+    operator = member.operator
+    assert operator is not None
+    chooses = operator.name == "nnl::where"  # by its first input, whose own type does not matter
+    compared = given[1:] if chooses else given
+    dtypes = {one.dtype for one in compared if one is not None if one.dtype.kind != "b"}
     if result.dtype.kind in "iu" and any(map(is_floating, dtypes)) and not dialect.to_integers:
         return False
-    return len(dtypes) == 1
+    if operator.name in OF_INTEGERS and is_floating(result.dtype):
+        return False
+    numbers = member.attributes.values()
+    if any(isinstance(one, int | float) and one < 0 for one in numbers) and np.uint64 in dtypes:
+        return False
+    return len(dtypes) <= 1
 
 
 def in_float(expression: str, functions: Mapping[str, str]) -> str:

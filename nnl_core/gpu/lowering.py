@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from nnl_core.codegen.expressions import IN_PLACE_OF_EXPRESSIONS
+from nnl_core.codegen.expressions import IN_PLACE_OF_EXPRESSIONS, OF_INTEGERS
 from nnl_core.gpu.device import Device
 from nnl_core.gpu.families.elementwise import emit_group
 from nnl_core.gpu.foreign import emit_foreign
@@ -68,7 +68,8 @@ def _pieces(instruction: Instruction, specs: list[Spec], device: Device) -> list
         own = _emit(instruction, specs, device)
         if own is not None:
             return [Piece(instruction, own)]
-        if operator.is_elementwise or operator.name in IN_PLACE_OF_EXPRESSIONS:
+        name = operator.name
+        if operator.is_elementwise or name in IN_PLACE_OF_EXPRESSIONS or name in OF_INTEGERS:
             members = (instruction,)
     if members:
         emission = emit_group(
