@@ -1,0 +1,72 @@
+"""Runs the tests of this folder on a GPU, else on the emulated driver, else skips them."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from nnl_core.session import Session
+from tools import cuemu
+
+FOLDER = Path(__file__).parent
+# Asked in another process: a driver that is loaded here would stand in the emulator's place.
+HAS_DEVICE = """
+import ctypes, importlib.util, sys
+driver, count = ctypes.CDLL("libcuda.so.1"), ctypes.c_int()
+works = driver.cuInit(0) == 0 and driver.cuDeviceGetCount(ctypes.byref(count)) == 0
+sys.exit(not (works and count.value and importlib.util.find_spec("pycuda")))
+"""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if FOLDER in item.path.parents:
+            item.add_marker(pytest.mark.cuda)
+
+
+@cache
+def is_emulated() -> bool:
+    """Tell whether there is no GPU that PyCUDA can use."""
+    probe = [sys.executable, "-c", HAS_DEVICE]
+    return subprocess.run(probe, capture_output=True, check=False).returncode != 0
+
+
+@cache
+def reason_to_skip() -> str | None:
+    """Activate the emulator where it is needed; return why there is neither it nor a GPU."""
+    if not is_emulated():
+        return None
+    problem = cuemu.problem()
+    if problem is None:
+        cuemu.activate()
+        return None
+    return f"there is no GPU, and no emulated one: {problem}"
+
+
+@cache
+def session() -> Session:
+    """Return the session of this folder's tests: others may have asked before there was a GPU."""
+    return Session()
+
+
+@pytest.fixture(autouse=True)
+def gpu() -> Iterator[None]:
+    """Let a test have a GPU, which the emulator hides again from tests of other folders."""
+    path = os.environ["PATH"]
+    reason = reason_to_skip()
+    if reason is not None:
+        pytest.skip(reason)
+    if is_emulated():
+        cuemu.activate()
+        cuemu.set(devices=1)
+    with session():
+        yield
+    if is_emulated():
+        cuemu.set(devices=0, clear_fault=1)
+        os.environ["PATH"] = path

@@ -1,0 +1,1 @@
+"""What developers of NNL use beside the package: nothing here is installed."""

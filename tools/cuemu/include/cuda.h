@@ -1,0 +1,2 @@
+// Kernels may include it; the emulator needs nothing of it.
+#pragma once
