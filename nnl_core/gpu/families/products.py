@@ -130,6 +130,17 @@ def computing_dtype(dtype: str) -> str:
     return dtype if dtype.startswith("float") else INTEGERS[np.dtype(dtype).kind]
 
 
+def loader(
+    device: Device, dtype: str, along: bool, steps: Sequence[int], source: str = "Straight<T>"
+) -> str:
+    """Name what loads an operand: runs of elements where all steps are multiples of them."""
+    itemsize = _itemsize(dtype)
+    run = 16 if on_tensors(device, dtype) else min(16, 4 * itemsize)
+    if any(step * itemsize % run for step in steps):
+        return f"{'Along' if along else 'Across'}Elements<Frame, T, {source}>"
+    return f"Runs<Frame, T, {source}, {'true' if along else 'false'}>"
+
+
 def slices_of(device: Device, frame: Frame, blocks: int, inner: int) -> tuple[int, int]:
     """Return into how many slices k is divided, and how long they are."""
     wanted = max(1, min(2 * device.multiprocessors // max(blocks, 1), inner // LEAST_SLICE))
@@ -296,6 +307,7 @@ def _by_tiles(device: Device, plan: Plan, product: Multiplication) -> None:
     target, bias = product.c, product.bias
     if sliced:
         target, bias = plan.scratch(slices * product.count * _itemsize(computing)), None
+    pitches = _pitches(product)
     function = with_files(
         kernel(
             "matmul.cu",
@@ -304,19 +316,17 @@ def _by_tiles(device: Device, plan: Plan, product: Multiplication) -> None:
             RESULT=C_TYPES[computing if sliced else product.result],
             FRAME=frame.text,
             THREADS=frame.threads,
-            A_KIND="Across" if product.a.transposed else "Along",
-            B_KIND="Along" if product.b.transposed else "Across",
+            A_ALONG=int(not product.a.transposed),
+            B_ALONG=int(product.b.transposed),
+            A_KIND=loader(
+                device, product.dtype, not product.a.transposed, (pitches[0], *product.a.strides)
+            ),
+            B_KIND=loader(
+                device, product.dtype, product.b.transposed, (pitches[1], *product.b.strides)
+            ),
         ),
         "product.cuh",
     )
-    pitches = _pitches(product)
-    run = (8 if on_tensors(device, product.dtype) else 4) * itemsize
-    vectors = sum(
-        1 << bit
-        for bit, (one, pitch) in enumerate(zip((product.a, product.b), pitches[:2], strict=True))
-        if not any(n * itemsize % min(16, run) for n in (pitch, *one.strides))
-    )
-    vectors |= 4 * (product.columns % 4 == 0)
     padding = (1,) * (AXES - len(product.stack))
     stack = structure(
         length=(*padding, *product.stack),
@@ -331,8 +341,9 @@ def _by_tiles(device: Device, plan: Plan, product: Multiplication) -> None:
         bias or NULL,
         target,
         stack,
-        *map(np.int64, pitches[:2]),
-        *map(np.int32, (product.rows, product.columns, product.inner, slices, length, vectors)),
+        *map(np.int32, pitches[:2]),
+        *map(np.int32, (product.rows, product.columns, product.inner, slices, length)),
+        np.bool_(product.columns % 4 == 0),
     )
     grid = (tiles * slices * members, 1, 1)
     plan.add(Launch(function, grid, (frame.threads, 1, 1), arguments, frame.shared))

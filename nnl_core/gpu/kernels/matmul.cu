@@ -2,7 +2,7 @@
 //
 // Launch: one dimension of THREADS threads, those of FRAME, and `room` bytes of shared memory; blocks are tiles of
 // C, those below each other first, then slices of k, then members of the stack. It computes
-// 2 m n k operations a member. A_KIND and B_KIND say how operands lie: `Along` or `Across` k.
+// 2 m n k operations a member. A_KIND and B_KIND are the loaders; A_ALONG says that A lies along k.
 
 struct Stack {
     int length[3];
@@ -10,8 +10,8 @@ struct Stack {
 };
 
 extern "C" __global__ void __launch_bounds__(THREADS, 2)
-    KERNEL(product)(const T *a, const T *b, const T *bias, RESULT *c, Stack stack, int64_t a_pitch,
-                    int64_t b_pitch, int m, int n, int k, int slices, int slice, int vectors) {
+    KERNEL(product)(const T *a, const T *b, const T *bias, RESULT *c, Stack stack, int a_pitch, int b_pitch,
+                    int m, int n, int k, int slices, int slice, bool vector) {
     typedef FRAME Frame;
     extern __shared__ __align__(16) unsigned char room[];
     const int down = (m + Frame::SIDE - 1) / Frame::SIDE, right = (n + Frame::SIDE - 1) / Frame::SIDE;
@@ -32,12 +32,13 @@ extern "C" __global__ void __launch_bounds__(THREADS, 2)
     const int first = part * slice, last = min(k, first + slice);
     Frame frame;
     frame.clear();
-    A_KIND<Frame, T> from_a(a, a_pitch, m0, m, last, vectors & 1);
-    B_KIND<Frame, T> from_b(b, b_pitch, n0, n, last, vectors & 2);
+    typedef Straight<T> Source;
+    A_KIND from_a(Source{a, A_ALONG ? a_pitch : 1, A_ALONG ? 1 : a_pitch, m0, m, last});
+    B_KIND from_b(Source{b, B_ALONG ? b_pitch : 1, B_ALONG ? 1 : b_pitch, n0, n, last});
     multiply_tiles(frame, from_a, from_b, (Frame::Stored *)room, first, last);
     // Slices lie one behind the other, each a whole stack.
     const int64_t members = gridDim.x / (down * right * slices);
     c += (part * members + member) * m * n;
-    Rows<T, RESULT> to{c, bias, n, m, n, (vectors & 4) != 0};
+    Rows<T, RESULT> to{c, bias, n, m, n, vector};
     frame.store(to, m0, n0);
 }

@@ -2,8 +2,9 @@
 //
 // C (m, n) = sum over k of A (m, k) B (k, n). A block computes a square of SIDE x SIDE elements of C,
 // DEPTH of k at a time: loaders bring the next tiles of A and B to shared memory while the block
-// computes with those before. A frame says who computes what: `Cores` multiplies and adds on CUDA
-// cores, `Tensors` on tensor cores. A loader has
+// computes with those before. B is seen transposed: both have elements (i, k), i a row of A or a column
+// of B. A frame says who computes what: `Cores` multiplies and adds on CUDA cores, `Tensors` on tensor
+// cores. A loader has
 //     prepare(k)        called one tile ahead of `begin`, with a barrier between
 //     begin(tile, k)    starts to move the tile that begins at k, into shared memory or registers
 //     finish(tile)      moves what is in registers to shared memory
@@ -25,6 +26,7 @@ template <class W, int EACH> struct Cores {
     static const int SIDE = 16 * EACH, THREADS = 256, DEPTH = 1024 / SIDE, STAGES = 2;
     static const int PITCH = SIDE + 4, TILE = DEPTH * PITCH, ELEMENTS = 4, QUADS = EACH / 4;
     static const bool ON_TENSORS = false;
+    template <class T> static __device__ __forceinline__ W kept(T x) { return (W)wide(x); }
     W sum[EACH][EACH];
 
     // Where an element is in a tile: both operands lie across k, however they are read.
@@ -133,6 +135,7 @@ template <class T, int EDGE, int DEEP> struct Tensors {
     static const int PITCH_ALONG = DEPTH + 8, PITCH_ACROSS = SIDE + 8, TILE = SIDE * PITCH_ALONG;
     static const int ELEMENTS = 16, DOWN = SIDE / 32, RIGHT = 4;
     static const bool ON_TENSORS = true;
+    static __device__ __forceinline__ T kept(T x) { return x; }
     float sum[DOWN][RIGHT][4];
 
     template <bool ALONG> static __device__ __forceinline__ int at(int i, int k) {
@@ -241,118 +244,132 @@ INLINE void multiply_tiles(F &frame, A &a, B &b, typename F::Stored *room, int f
     }
 }
 
-// A matrix in memory, of which element (i, k) is at data[i * pitch + k].
-//
-// `vector`: pitch and beginning are multiples of 16 bytes.
-template <class F, class T> struct Along {
-    static const bool ALONG = true;
+// Loaders -----------------------------------------------------------------------------------------
+
+// A matrix in memory with element (i, k) at data[i * row + k * column], one of which is 1, as whoever
+// reads element after element sees it. `bind` is called for what a thread reads at, `get` for each.
+template <class T> struct Straight {
     const T *data;
-    int64_t pitch;
-    int first, count, last;
-    bool vector;
-    T held[F::ON_TENSORS ? 1 : F::ELEMENTS];
+    int row, column;
+    int first, count, last;  // rows from `first` to `count`, and k to `last`
+    const T *bound;
+    bool there;
 
-    __device__ __forceinline__ Along(const T *data, int64_t pitch, int first, int count, int last,
-                                     bool vector)
-        : data(data), pitch(pitch), first(first), count(count), last(last), vector(vector) {}
     __device__ __forceinline__ void prepare(int) {}
-
-    __device__ __forceinline__ void begin(typename F::Stored *tile, int k0) {
-        if constexpr (F::ON_TENSORS) {
-            const int runs = F::DEPTH / 8;
-#pragma unroll
-            for (int part = 0; part < F::ELEMENTS / 8; part++) {
-                const int run = threadIdx.x + part * F::THREADS;
-                const int i = run / runs, k = run % runs * 8;
-                T *to = tile + F::template at<true>(i, k);
-                const int there = first + i < count ? max(0, min(8, last - k0 - k)) : 0;
-                const T *from = data + (first + i) * pitch + k0 + k;
-                if (vector) {
-                    const int absent = (8 - there) * (int)sizeof(T);
-                    __pipeline_memcpy_async(to, there ? from : data, 16, absent);
-                } else {
-                    for (int e = 0; e < 8; e++) to[e] = e < there ? from[e] : narrow<T>(0.f);
-                }
-            }
-        } else {
-            const int quads = F::DEPTH / 4, i = threadIdx.x / quads, k = threadIdx.x % quads * 4;
-            const int there = first + i < count ? max(0, min(4, last - k0 - k)) : 0;
-            const T *from = data + (first + i) * pitch + k0 + k;
-            read(from, there);
-        }
+    __device__ __forceinline__ void bind_k(int k) {
+        there = k < last;
+        bound = data + (int64_t)k * column;
     }
-
-    __device__ __forceinline__ void read(const T *from, int there) {
-        if (vector && there == 4) {
-            Run<T, 4> run = *(const Run<T, 4> *)from;
-#pragma unroll
-            for (int e = 0; e < 4; e++) held[e] = run.at[e];
-        } else {
-#pragma unroll
-            for (int e = 0; e < 4; e++) held[e] = e < there ? from[e] : narrow<T>(0.f);
-        }
+    __device__ __forceinline__ T get_i(int i) const {
+        return there && first + i < count ? bound[(int64_t)(first + i) * row] : narrow<T>(0.f);
     }
-
-    __device__ __forceinline__ void finish(typename F::Stored *tile) {
-        if constexpr (!F::ON_TENSORS) {
-            const int quads = F::DEPTH / 4, i = threadIdx.x / quads, k = threadIdx.x % quads * 4;
-#pragma unroll
-            for (int e = 0; e < 4; e++) tile[F::template at<true>(i, k + e)] = wide(held[e]);
-        }
+    __device__ __forceinline__ void bind_i(int i) {
+        there = first + i < count;
+        bound = data + (int64_t)(first + i) * row;
+    }
+    __device__ __forceinline__ void begin(int) {}
+    __device__ __forceinline__ T get_k(int k) const {
+        return there && k < last ? bound[(int64_t)k * column] : narrow<T>(0.f);
+    }
+    // Where a run of elements begins.
+    __device__ __forceinline__ const T *at(int i, int k) const {
+        return data + (int64_t)(first + i) * row + (int64_t)k * column;
     }
 };
 
-// A matrix in memory, of which element (i, k) is at data[k * pitch + i].
-template <class F, class T> struct Across {
-    static const bool ALONG = false;
-    const T *data;
-    int64_t pitch;
-    int first, count, last;
-    bool vector;
-    T held[F::ON_TENSORS ? 1 : F::ELEMENTS];
+// Reads element after element, neighbouring threads along k.
+template <class F, class T, class Source> struct AlongElements {
+    static const bool ALONG = true;
+    static const int DOWN = F::THREADS / F::DEPTH;
+    Source source;
+    T held[F::ELEMENTS];
 
-    __device__ __forceinline__ Across(const T *data, int64_t pitch, int first, int count, int last,
-                                      bool vector)
-        : data(data), pitch(pitch), first(first), count(count), last(last), vector(vector) {}
+    __device__ __forceinline__ explicit AlongElements(const Source &source) : source(source) {}
+    __device__ __forceinline__ void prepare(int k0) { source.prepare(k0); }
+    __device__ __forceinline__ void begin(typename F::Stored *, int k0) {
+        source.bind_k(k0 + threadIdx.x % F::DEPTH);
+#pragma unroll
+        for (int e = 0; e < F::ELEMENTS; e++)
+            held[e] = source.get_i(threadIdx.x / F::DEPTH + e * DOWN);
+    }
+    __device__ __forceinline__ void finish(typename F::Stored *tile) {
+#pragma unroll
+        for (int e = 0; e < F::ELEMENTS; e++)
+            tile[F::template at<true>(threadIdx.x / F::DEPTH + e * DOWN, threadIdx.x % F::DEPTH)] =
+                F::kept(held[e]);
+    }
+};
+
+// Reads element after element, neighbouring threads across k.
+template <class F, class T, class Source> struct AcrossElements {
+    static const bool ALONG = false;
+    static const int DOWN = F::THREADS / F::SIDE;
+    Source source;
+    T held[F::ELEMENTS];
+
+    __device__ __forceinline__ explicit AcrossElements(const Source &source) : source(source) {
+        this->source.bind_i(threadIdx.x % F::SIDE);
+    }
+    __device__ __forceinline__ void prepare(int k0) { source.prepare(k0); }
+    __device__ __forceinline__ void begin(typename F::Stored *, int k0) {
+        source.begin(k0);
+#pragma unroll
+        for (int e = 0; e < F::ELEMENTS; e++)
+            held[e] = source.get_k(k0 + threadIdx.x / F::SIDE + e * DOWN);
+    }
+    __device__ __forceinline__ void finish(typename F::Stored *tile) {
+#pragma unroll
+        for (int e = 0; e < F::ELEMENTS; e++)
+            tile[F::template at<false>(threadIdx.x % F::SIDE, threadIdx.x / F::SIDE + e * DOWN)] =
+                F::kept(held[e]);
+    }
+};
+
+// Reads runs, which begin at multiples of their size in memory: 8 elements past the registers for
+// tensor cores, else 4. `LIES_ALONG`: they lie along k. Where they do, the source may put rows of k
+// in pieces that are multiples of a run.
+template <class F, class T, class Source, bool LIES_ALONG> struct Runs {
+    static const bool ALONG = LIES_ALONG;
+    static const int RUN = F::ON_TENSORS ? 8 : 4, PARTS = F::ELEMENTS / RUN;
+    static const int EACH = (LIES_ALONG ? F::DEPTH : F::SIDE) / RUN;  // runs of a line
+    Source source;
+    T held[F::ON_TENSORS ? 1 : RUN];
+
+    __device__ __forceinline__ explicit Runs(const Source &source) : source(source) {}
     __device__ __forceinline__ void prepare(int) {}
 
     __device__ __forceinline__ void begin(typename F::Stored *tile, int k0) {
-        if constexpr (F::ON_TENSORS) {
-            const int runs = F::SIDE / 8;
 #pragma unroll
-            for (int part = 0; part < F::ELEMENTS / 8; part++) {
-                const int run = threadIdx.x + part * F::THREADS;
-                const int k = run / runs, i = run % runs * 8;
-                T *to = tile + F::template at<false>(i, k);
-                const int there = k0 + k < last ? max(0, min(8, count - first - i)) : 0;
-                const T *from = data + (k0 + k) * pitch + first + i;
-                if (vector) {
-                    const int absent = (8 - there) * (int)sizeof(T);
-                    __pipeline_memcpy_async(to, there ? from : data, 16, absent);
-                } else {
-                    for (int e = 0; e < 8; e++) to[e] = e < there ? from[e] : narrow<T>(0.f);
-                }
-            }
-        } else {
-            const int quads = F::SIDE / 4, k = threadIdx.x / quads, i = threadIdx.x % quads * 4;
-            const int there = k0 + k < last ? max(0, min(4, count - first - i)) : 0;
-            const T *from = data + (k0 + k) * pitch + first + i;
-            if (vector && there == 4) {
-                Run<T, 4> run = *(const Run<T, 4> *)from;
+        for (int part = 0; part < PARTS; part++) {
+            const int run = threadIdx.x + part * F::THREADS;
+            const int i = LIES_ALONG ? run / EACH : run % EACH * RUN;
+            const int k = k0 + (LIES_ALONG ? run % EACH * RUN : run / EACH);
+            const int rows = source.count - source.first - i, depth = source.last - k;
+            const bool any = rows > 0 && depth > 0;
+            const int there = any ? min(RUN, LIES_ALONG ? depth : rows) : 0;
+            const T *from = any ? source.at(i, k) : source.data;
+            if constexpr (F::ON_TENSORS) {
+                T *to = tile + F::template at<LIES_ALONG>(i, k - k0);
+                __pipeline_memcpy_async(to, from, 16, (RUN - there) * sizeof(T));
+            } else if (there == RUN) {
+                const Run<T, RUN> elements = *(const Run<T, RUN> *)from;
 #pragma unroll
-                for (int e = 0; e < 4; e++) held[e] = run.at[e];
+                for (int e = 0; e < RUN; e++) held[e] = elements.at[e];
             } else {
 #pragma unroll
-                for (int e = 0; e < 4; e++) held[e] = e < there ? from[e] : narrow<T>(0.f);
+                for (int e = 0; e < RUN; e++) held[e] = e < there ? from[e] : narrow<T>(0.f);
             }
         }
     }
 
     __device__ __forceinline__ void finish(typename F::Stored *tile) {
         if constexpr (!F::ON_TENSORS) {
-            const int quads = F::SIDE / 4, k = threadIdx.x / quads, i = threadIdx.x % quads * 4;
+            const int i = LIES_ALONG ? threadIdx.x / EACH : threadIdx.x % EACH * RUN;
+            const int k = LIES_ALONG ? threadIdx.x % EACH * RUN : threadIdx.x / EACH;
 #pragma unroll
-            for (int e = 0; e < 4; e++) tile[F::template at<false>(i + e, k)] = wide(held[e]);
+            for (int e = 0; e < RUN; e++)
+                tile[F::template at<LIES_ALONG>(i + (LIES_ALONG ? 0 : e), k + (LIES_ALONG ? e : 0))] =
+                    F::kept(held[e]);
         }
     }
 };
