@@ -42,7 +42,7 @@ class Layout(NamedTuple):
     say it as text (see the kernels).
     """
 
-    count: int
+    moments: int
     members: int
     inner: int
     columns: int = 0
@@ -186,9 +186,9 @@ class Maker:
         per = 1
         while per * block[0] < loads:
             per *= 2
-        grid = (blocks(self.layout.count, block[1]), 1, 1)
+        grid = (blocks(self.layout.moments, block[1]), 1, 1)
         numbers = (
-            np.int64(self.layout.count), np.int32(length), self.eps, *self.numbers(*gains)
+            np.int64(self.layout.moments), np.int32(length), self.eps, *self.numbers(*gains)
         )  # fmt: skip
         function = self.kernel(entry, vector, PER=per)
         self.launches.append(Launch(function, grid, block, (*arguments, *numbers)))
@@ -201,7 +201,7 @@ class Maker:
         enough = 8 * self.call.device.multiprocessors
         if layout.columns:
             tiles = blocks(layout.columns, 32)
-            outer = layout.count // layout.columns
+            outer = layout.moments // layout.columns
             most, fill = blocks(layout.members, 128), blocks(enough, tiles * outer)
             parts = max(1, min(most, fill, 512))
             grid, block = (tiles, parts, min(outer, 65535)), (32, 8, 1)
@@ -209,12 +209,12 @@ class Maker:
             lengths = (layout.columns, outer, layout.members)
         else:
             vector = self.element_vector(gains)
-            most, fill = blocks(layout.members, 2048 * vector), blocks(enough, layout.count)
+            most, fill = blocks(layout.members, 2048 * vector), blocks(enough, layout.moments)
             parts = max(1, min(most, fill, 512))
-            grid, block = (layout.count * parts, 1, 1), (256, 1, 1)
+            grid, block = (layout.moments * parts, 1, 1), (256, 1, 1)
             function = self.kernel(f"{of}_of_elements", vector, **self.texts())
-            lengths = (layout.inner, layout.count, layout.members)
-        room = self.new_room(width * layout.count * parts, self.wide)
+            lengths = (layout.inner, layout.moments, layout.members)
+        room = self.new_room(width * layout.moments * parts, self.wide)
         numbers = (*map(self.number, lengths), np.int32(parts))
         self.launches.append(Launch(function, grid, block, (*arguments, room, *numbers)))
         return room, parts
@@ -230,7 +230,7 @@ class Maker:
 
     def finish(self, entry: str, parts: tuple[Address, int], arguments: Sequence[Argument]) -> None:
         """Launch what joins parts."""
-        count = self.layout.count
+        count = self.layout.moments
         numbers = (np.int32(parts[1]), np.int64(count), self.real(max(1, self.layout.members)))
         grid, block = (blocks(count, 8), 1, 1), (32, 8, 1)
         function = self.kernel(entry, 1)
@@ -239,7 +239,7 @@ class Maker:
     def apply(self, entry: str, arguments: Sequence[Argument], *gains: Gain) -> None:
         """Launch what goes through all elements again."""
         vector = self.element_vector(gains)
-        numbers = map(self.number, (self.layout.inner, self.layout.count))
+        numbers = map(self.number, (self.layout.inner, self.layout.moments))
         function = self.kernel(entry, vector, **self.texts())
         every = (*arguments, *numbers, *self.numbers(*gains))
         self.launches.append(over(function, self.x.size // vector, every))
@@ -265,7 +265,7 @@ def moments(call: Call) -> Emission | None:
         plain = Gain(NULL, 1, 1)
         arguments = (given(0), NULL, NULL, NULL, result(0), result(1))
         maker.rows("standardize_rows", arguments, plain, plain)
-    elif maker.layout.count:
+    elif maker.layout.moments:
         parts = maker.sums("moments", (given(0),), 3, ())
         maker.finish("finish_moments", parts, (maker.eps, result(0), result(1), NULL, NULL))
     return maker.done()
@@ -283,9 +283,9 @@ def standardize(call: Call) -> Emission | None:
             given(0), gamma.address, beta.address, result(0), result(1), result(2)
         )  # fmt: skip
         maker.rows("standardize_rows", arguments, gamma, beta)
-    elif maker.layout.count:
+    elif maker.layout.moments:
         parts = maker.sums("moments", (given(0),), 3, ())
-        center, factor = (maker.new_room(maker.layout.count, maker.wide) for _ in range(2))
+        center, factor = (maker.new_room(maker.layout.moments, maker.wide) for _ in range(2))
         joined = (maker.eps, result(1), result(2), center, factor)
         maker.finish("finish_moments", parts, joined)
         arguments = (given(0), center, factor, gamma.address, beta.address, result(0))
@@ -308,7 +308,7 @@ def standardize_gradient(call: Call) -> Emission | None:
         return maker.done()
     of = (*operands, *maker.numbers(gamma), maker.eps)
     parts = maker.sums("gradients", of, 2, (gamma,))
-    level, along = (maker.new_room(maker.layout.count, maker.wide) for _ in range(2))
+    level, along = (maker.new_room(maker.layout.moments, maker.wide) for _ in range(2))
     maker.finish("finish_gradients", parts, (level, along))
     maker.apply("apply_gradients", (*operands, level, along, result(0), maker.eps), gamma)
     return maker.done()

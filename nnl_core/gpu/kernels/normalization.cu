@@ -6,17 +6,17 @@
 
 typedef Computing<T>::type C;
 
-INLINE void load(const T *from, C (&into)[VEC]) {
-    Several<T, VEC> v = *(const Several<T, VEC> *)from;
+INLINE void load_wide(const T *from, C (&into)[VEC]) {
+    Vector<T, VEC> v = load<VEC>(from);
 #pragma unroll
     for (int e = 0; e < VEC; e++) into[e] = wide(v.at[e]);
 }
 
-INLINE void store(T *to, const C (&from)[VEC]) {
-    Several<T, VEC> v;
+INLINE void store_narrow(T *to, const C (&from)[VEC]) {
+    Vector<T, VEC> v;
 #pragma unroll
     for (int e = 0; e < VEC; e++) v.at[e] = narrow<T>(from[e]);
-    *(Several<T, VEC> *)to = v;
+    store(to, v);
 }
 
 // Element (i / inner) % size of a gain belongs to element i. The elements of a load have one in
@@ -26,7 +26,7 @@ struct Gain {
     I inner, size;
     __device__ __forceinline__ void at(I i, C (&into)[VEC]) const {
         I first = i / inner % size;
-        if (inner == 1 && size > 1) return load(values + first, into);
+        if (inner == 1 && size > 1) return load_wide(values + first, into);
         C value = wide(values[first]);
 #pragma unroll
         for (int e = 0; e < VEC; e++) into[e] = value;
@@ -56,7 +56,7 @@ extern "C" __global__ void KERNEL(standardize_rows)(
     for (int j = 0; j < PER; j++) {
         int at = j * blockDim.x + threadIdx.x;
         if (at < mine) {
-            load(x + first + at * VEC, v[j]);
+            load_wide(x + first + at * VEC, v[j]);
 #pragma unroll
             for (int e = 0; e < VEC; e++) sum += v[j][e];
         }
@@ -90,7 +90,7 @@ extern "C" __global__ void KERNEL(standardize_rows)(
             shift.at(i, b);
 #pragma unroll
             for (int e = 0; e < VEC; e++) v[j][e] = v[j][e] * (factor * a[e]) + b[e];
-            store(y + i, v[j]);
+            store_narrow(y + i, v[j]);
         }
     }
 }
@@ -118,8 +118,8 @@ extern "C" __global__ void KERNEL(gradient_rows)(
         if (at < mine) {
             I i = first + at * VEC;
             C a[VEC];
-            load(g + i, h[j]);
-            load(x + i, s[j]);
+            load_wide(g + i, h[j]);
+            load_wide(x + i, s[j]);
             gain.at(i, a);
 #pragma unroll
             for (int e = 0; e < VEC; e++) {
@@ -139,7 +139,7 @@ extern "C" __global__ void KERNEL(gradient_rows)(
         if (at < mine) {
 #pragma unroll
             for (int e = 0; e < VEC; e++) h[j][e] = (h[j][e] - level - s[j][e] * along) * factor;
-            store(dx + first + at * VEC, h[j]);
+            store_narrow(dx + first + at * VEC, h[j]);
         }
     }
 }
@@ -200,7 +200,7 @@ struct Values {
         C sum = 0, squares = 0;
 #pragma unroll
         for (int j = 0; j < LOADS; j++)
-            if (j < loads) load(x + at[j], v[j]);
+            if (j < loads) load_wide(x + at[j], v[j]);
 #pragma unroll
         for (int j = 0; j < LOADS; j++)
             if (j < loads)
@@ -245,8 +245,8 @@ struct Gradients {
 #pragma unroll
         for (int j = 0; j < LOADS; j++)
             if (j < loads) {
-                load(g + at[j], h[j]);
-                load(x + at[j], s[j]);
+                load_wide(g + at[j], h[j]);
+                load_wide(x + at[j], s[j]);
             }
 #pragma unroll
         for (int j = 0; j < LOADS; j++)
@@ -409,13 +409,13 @@ extern "C" __global__ void KERNEL(apply_moments)(
     FOR_EACH(item, loads) {
         I i = (I)item * VEC, k = moment_of(i, inner, count);
         C v[VEC], a[VEC], b[VEC];
-        load(x + i, v);
+        load_wide(x + i, v);
         gain.at(i, a);
         shift.at(i, b);
         C from = center[k], times = factor[k];
 #pragma unroll
         for (int e = 0; e < VEC; e++) v[e] = (v[e] - from) * (times * a[e]) + b[e];
-        store(y + i, v);
+        store_narrow(y + i, v);
     }
 }
 
@@ -428,15 +428,15 @@ extern "C" __global__ void KERNEL(apply_gradients)(
     FOR_EACH(item, loads) {
         I i = (I)item * VEC, k = moment_of(i, inner, count);
         C h[VEC], s[VEC], a[VEC];
-        load(g + i, h);
-        load(x + i, s);
+        load_wide(g + i, h);
+        load_wide(x + i, s);
         gain.at(i, a);
         C center = wide(mean[k]), factor = 1 / sqrt(wide(variance[k]) + eps);
         C less = level[k], times = along[k];
 #pragma unroll
         for (int e = 0; e < VEC; e++)
             h[e] = (h[e] * a[e] - less - (s[e] - center) * factor * times) * factor;
-        store(dx + i, h);
+        store_narrow(dx + i, h);
     }
 }
 

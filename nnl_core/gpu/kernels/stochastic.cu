@@ -82,8 +82,8 @@ extern "C" __global__ void KERNEL(rand)(const uint64_t *__restrict__ key, float 
 
 #ifdef T
 typedef Computing<T>::type C;
-typedef Several<T, 16 / sizeof(T)> Sixteen;
-typedef Several<bool, 8> Eight;
+typedef Vector<T, 16 / sizeof(T)> Sixteen;
+typedef Vector<bool, 8> Eight;
 
 // Reads x, writes y and a byte for each.
 extern "C" __global__ void KERNEL(dropout)(const T *__restrict__ x, const uint64_t *__restrict__ key,
