@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import struct
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -14,7 +15,7 @@ from nnl_core.errors import NnlError, OperatorError
 from nnl_core.gpu.capture import CapturedGraph
 from nnl_core.gpu.compiler import Compiler
 from nnl_core.gpu.device import Device, DeviceBuffer
-from nnl_core.gpu.kernel import Address, Launch
+from nnl_core.gpu.kernel import Address, Invocation, Launch
 from nnl_core.gpu.lowering import Piece, lower_pieces
 from nnl_core.graph.flat import layout
 from nnl_core.graph.ir import ABSENT, Graph, Instruction
@@ -28,6 +29,45 @@ ALIGNERS = {1: "b", 2: "h", 4: "i", 8: "q"}  # numbers of so many bytes, to `str
 
 Enqueue = Callable[[], None]
 Places = list[int]  # value number -> address; 0 where it has none
+Table = Mapping[str, Sequence[int]]  # addresses of each kind that steps name
+
+
+class Template:
+    """A launch of which everything is known but addresses."""
+
+    __slots__ = ("_function", "_launched", "_places", "_struct", "_values")
+
+    def __init__(self, step: Launch, function: Any, stream: Any) -> None:
+        codes = ""
+        self._values: list[Any] = []
+        self._places: list[tuple[int, Address]] = []
+        for position, one in enumerate(step.arguments):
+            if isinstance(one, Address):
+                codes += "P"
+                self._places.append((position, one))
+                self._values.append(0)
+            elif isinstance(one, np.void):
+                codes += f"0{ALIGNERS[one.dtype.alignment]}{one.nbytes}s"
+                self._values.append(one.tobytes())
+            else:
+                codes += one.dtype.char
+                self._values.append(one.item())
+        self._struct = struct.Struct(codes)
+        self._function = function
+        self._launched = step.grid, step.block, step.shared, stream
+
+    def packed(self, table: Table) -> bytes:
+        """Return the arguments, given the addresses of each kind."""
+        values = self._values.copy()
+        for position, (kind, number, offset) in self._places:
+            base = table[kind][number]
+            values[position] = base + offset if base else 0
+        return self._struct.pack(*values)
+
+    def launch(self, arguments: bytes) -> None:
+        """Enqueue the kernel."""
+        grid, block, shared, stream = self._launched
+        self._function._launch_kernel(grid, block, arguments, shared, stream)
 
 
 class Section(NamedTuple):
@@ -41,10 +81,10 @@ class Section(NamedTuple):
 class Frame:
     """The steps of a program at given addresses."""
 
-    def __init__(self, sections: list[Section], places: Places, arena: DeviceBuffer) -> None:
+    def __init__(self, sections: list[Section], places: Places, held: list[DeviceBuffer]) -> None:
         self.sections = sections
         self.places = places
-        self.arena = arena
+        self.held = held  # memory for intermediates
         self.runs = 0
 
 
@@ -61,6 +101,7 @@ class CudaProgram:
             pieces, views = lower_pieces(graph, device)
             compiler.load(kernel for piece in pieces for kernel in piece.kernels)
         self._pieces = pieces
+        self._steps = [self._templates(piece) for piece in pieces]
         self.graph = graph.rewrite([piece.instruction for piece in pieces])
         plan = self.plan = plan_memory(self.graph, views)
         self.memory = plan.report
@@ -71,6 +112,7 @@ class CudaProgram:
         self._arena: DeviceBuffer | None = None
         self._frames: OrderedDict[tuple[int, ...], Frame] = OrderedDict()
         self._on_host = {piece.instruction.outputs[0] for piece in pieces if piece.on_host}
+        self._alone = self._find_alone()
         device.when_full(self)
 
     def computed_by(self, instruction: Instruction) -> str:
@@ -86,11 +128,51 @@ class CudaProgram:
         """Enqueue what fills ``outputs`` from ``leaves``."""
         addresses = tuple([one.address for one in (*leaves, *outputs)])
         with self.device:
+            if self._alone is not None and observer is None:
+                self._run_alone(self._alone, addresses)
+                return
             frame = self._frame(addresses, leaves, outputs)
             if observer is None:
                 _enqueue(frame)
             else:
                 self._observed(frame, leaves, outputs, observer)
+
+    def _find_alone(self) -> tuple[list[int], list[int]] | None:
+        """Return where a single instruction finds its operands among leaves and outputs.
+
+        Such a program, an operator of a dynamic graph, is called with other addresses each time,
+        and not worth a frame. ``None`` where there is more than kernels to it.
+        """
+        graph, leaves = self.graph, self.graph.leaves
+        if len(self._pieces) != 1 or self._pieces[0].emission is None:
+            return None
+        (instruction,) = graph.instructions
+        known = {ABSENT, *leaves}
+        if not known.issuperset(instruction.inputs) or graph.outputs != list(instruction.outputs):
+            return None
+        if len(self.plan.external) != len(graph.outputs):
+            return None
+        inputs = [-1 if v == ABSENT else leaves.index(v) for v in instruction.inputs]
+        return inputs, [len(leaves) + position for position in range(len(graph.outputs))]
+
+    def _run_alone(self, operands: tuple[list[int], list[int]], addresses: tuple[int, ...]) -> None:
+        emission = self._pieces[0].emission
+        assert emission is not None
+        inputs, outputs = operands
+        scratch: Sequence[int] = ()
+        if emission.scratch:
+            scratch = self._scratch_places(emission.scratch, self._memory().address)
+        table: Table = {
+            "in": [addresses[k] if k >= 0 else 0 for k in inputs],
+            "out": [addresses[k] for k in outputs],
+            "scratch": scratch,
+            "null": (0,),
+        }
+        for step in self._steps[0]:
+            if isinstance(step, Template):
+                step.launch(step.packed(table))
+            else:
+                step.function(self.device, *[_resolved(one, table) for one in step.addresses])
 
     def release(self) -> None:
         """Give back the memory for intermediates, and what is bound to it."""
@@ -116,17 +198,15 @@ class CudaProgram:
         return frame
 
     def _bind(self, leaves: Sequence[DeviceBuffer], outputs: Sequence[DeviceBuffer]) -> Frame:
-        if self._arena is None:
-            size = self.plan.arena_bytes + ALIGNMENT + self._scratch
-            self._arena = self.device.buffer(Spec((size,), np.dtype(np.uint8)))
-        arena = self._arena
+        arena = self._memory()
         places = self._places(arena.address, leaves, outputs)
         steps = [
             (bound, piece.on_host)
-            for piece in self._pieces
-            for bound in self._bound(piece, places, arena.address)
+            for piece, templates in zip(self._pieces, self._steps, strict=True)
+            for bound in self._bound(piece, templates, places, arena.address)
         ]
-        steps += [(bound, False) for bound in self._copies(places, outputs)]
+        held = [arena]
+        steps += [(bound, False) for bound in self._copies(places, outputs, held)]
         sections: list[Section] = []
         gathered: list[Enqueue] = []
         for bound, on_host in steps:
@@ -139,7 +219,14 @@ class CudaProgram:
                 gathered.append(bound)
         if gathered:
             sections.append(Section(tuple(gathered), False, CapturedGraph(self.device)))
-        return Frame(sections, places, arena)
+        return Frame(sections, places, held)
+
+    def _memory(self) -> DeviceBuffer:
+        """Return the arena, with room for scratch memory behind it."""
+        if self._arena is None:
+            size = self.plan.arena_bytes + (ALIGNMENT + self._scratch if self._scratch else 0)
+            self._arena = self.device.buffer(Spec((size,), np.dtype(np.uint8)))
+        return self._arena
 
     def _places(
         self, arena: int, leaves: Sequence[DeviceBuffer], outputs: Sequence[DeviceBuffer]
@@ -161,7 +248,13 @@ class CudaProgram:
             places[value] = places[plan.root(value)]
         return places
 
-    def _bound(self, piece: Piece, places: Places, arena: int) -> list[Enqueue]:
+    def _bound(
+        self,
+        piece: Piece,
+        steps: Sequence[Template | Invocation],
+        places: Places,
+        arena: int,
+    ) -> list[Enqueue]:
         """Return what enqueues the steps of a piece."""
         instruction = piece.instruction
         if piece.is_view:
@@ -170,53 +263,40 @@ class CudaProgram:
             return self._packing(instruction, places)
         if piece.emission is None:
             return [self._host_step(instruction, places)]
-        steps, pieces = piece.emission
-        start = arena + self.plan.arena_bytes
-        scratch: list[int] = []
-        for size in pieces:
-            start = -(-start // ALIGNMENT) * ALIGNMENT
-            scratch.append(start)
-            start += size
-        inputs = [0 if v == ABSENT else places[v] for v in instruction.inputs]
-        outputs = [places[v] for v in instruction.outputs]
-        table = {"in": inputs, "out": outputs, "scratch": scratch, "null": [0]}
-
-        def resolve(address: Address) -> int:
-            base = table[address.kind][address.position]
-            return base + address.offset if base else 0
-
+        table: Table = {
+            "in": [0 if v == ABSENT else places[v] for v in instruction.inputs],
+            "out": [places[v] for v in instruction.outputs],
+            "scratch": self._scratch_places(piece.emission.scratch, arena),
+            "null": (0,),
+        }
         bound: list[Enqueue] = []
         for step in steps:
-            if isinstance(step, Launch):
-                if 0 not in step.grid:
-                    bound.append(self._launch(step, resolve))
+            if isinstance(step, Template):
+                bound.append(partial(step.launch, step.packed(table)))
             else:
-                bound.append(
-                    _call(step.function, self.device, [resolve(one) for one in step.addresses])
-                )
+                numbers = [_resolved(one, table) for one in step.addresses]
+                bound.append(partial(step.function, self.device, *numbers))
         return bound
 
-    def _launch(self, step: Launch, resolve: Callable[[Address], int]) -> Enqueue:
-        function = self._compiler.function(step.kernel)
-        codes, values = "", []
-        for one in step.arguments:
-            if isinstance(one, Address):
-                codes += "P"
-                values.append(resolve(one))
-            elif isinstance(one, np.void):
-                codes += f"0{ALIGNERS[one.dtype.alignment]}{one.nbytes}s"
-                values.append(one.tobytes())
-            else:
-                codes += one.dtype.char
-                values.append(one.item())
-        packed = struct.pack(codes, *values)
-        stream = self.device.stream
-        grid, block, shared = step.grid, step.block, step.shared
+    def _scratch_places(self, sizes: Sequence[int], arena: int) -> list[int]:
+        """Return the addresses of a call's scratch memory, which all calls share."""
+        start = arena + self.plan.arena_bytes
+        found: list[int] = []
+        for size in sizes:
+            start = -(-start // ALIGNMENT) * ALIGNMENT
+            found.append(start)
+            start += size
+        return found
 
-        def enqueue() -> None:
-            function._launch_kernel(grid, block, packed, shared, stream)
-
-        return enqueue
+    def _templates(self, piece: Piece) -> list[Template | Invocation]:
+        """Return the steps of a piece that do something."""
+        steps = () if piece.emission is None else piece.emission.steps
+        stream, function = self.device.stream, self._compiler.function
+        return [
+            Template(step, function(step.kernel), stream) if isinstance(step, Launch) else step
+            for step in steps
+            if not (isinstance(step, Launch) and 0 in step.grid)
+        ]
 
     def _packing(self, instruction: Instruction, places: Places) -> list[Enqueue]:
         """Return copies of what is not computed in its place of the block, and zeros between."""
@@ -230,19 +310,18 @@ class CudaProgram:
         for value, (start, stop), end in zip(instruction.inputs, parts, ends, strict=True):
             target = places[block] + start * width
             if places[value] != target:
-                bound.append(
-                    _call(Device.copy, device, [target, places[value], specs[value].nbytes])
-                )
+                bound.append(partial(device.copy, target, places[value], specs[value].nbytes))
             if end > stop:
-                bound.append(
-                    _call(Device.zero, device, [places[block] + stop * width, (end - stop) * width])
-                )
+                gap = places[block] + stop * width
+                bound.append(partial(device.zero, gap, (end - stop) * width))
         return bound
 
-    def _copies(self, places: Places, outputs: Sequence[DeviceBuffer]) -> list[Enqueue]:
+    def _copies(
+        self, places: Places, outputs: Sequence[DeviceBuffer], temporary: list[DeviceBuffer]
+    ) -> list[Enqueue]:
         """Return copies of results that were not computed in place.
 
-        Updates read all leaves before any is written.
+        Updates read all leaves before any is written: by way of ``temporary`` memory.
         """
         graph, device = self.graph, self.device
         direct = set(self.plan.external.values())
@@ -256,9 +335,10 @@ class CudaProgram:
             size = graph.specs[value].nbytes
             if graph.updates and source in leaves and size:
                 kept = device.buffer(graph.specs[value])
-                first.append(_call(Device.copy, device, [kept.address, source, size], kept))
+                first.append(partial(device.copy, kept.address, source, size))
                 source = kept.address
-            then.append(_call(Device.copy, device, [target, source, size]))
+                temporary.append(kept)
+            then.append(partial(device.copy, target, source, size))
         return [*first, *then]
 
     # What the host computes ---------------------------------------------------------------------
@@ -297,18 +377,18 @@ class CudaProgram:
         def buffer(value: int) -> DeviceBuffer | None:
             if value == ABSENT:
                 return None
-            return DeviceBuffer(specs[value], places[value], (frame.arena, leaves, outputs))
+            return DeviceBuffer(specs[value], places[value], (frame.held, leaves, outputs))
 
-        for piece in self._pieces:
+        for piece, templates in zip(self._pieces, self._steps, strict=True):
             inputs = [buffer(value) for value in piece.instruction.inputs]
             stream.synchronize()
             observer(piece.instruction, inputs, None)
-            for bound in self._bound(piece, places, frame.arena.address):
+            for bound in self._bound(piece, templates, places, frame.held[0].address):
                 bound()
             stream.synchronize()
             results = [buffer(value) for value in piece.instruction.outputs]
             observer(piece.instruction, inputs, results)
-        for bound in self._copies(places, outputs):
+        for bound in self._copies(places, outputs, frame.held):
             bound()
 
 
@@ -345,14 +425,9 @@ def _enqueue(frame: Frame) -> None:
         graph.launch()
 
 
-def _call(
-    function: Callable[..., None], device: Device, numbers: list[int], kept: object = None
-) -> Enqueue:
-    def enqueue() -> None:
-        function(device, *numbers)
-
-    enqueue.__dict__["kept"] = kept
-    return enqueue
+def _resolved(address: Address, table: Table) -> int:
+    base = table[address.kind][address.position]
+    return base + address.offset if base else 0
 
 
 def _scratch(piece: Piece) -> int:
