@@ -31,10 +31,9 @@ BITS = {1: "uint8", 2: "uint16", 4: "uint32", 8: "uint64"}
 """Numbers of the sizes that elements have, which is all that who only moves them must know."""
 
 
-def _bits(dtype: np.dtype) -> tuple[str, str]:
-    """Return the dtype of the bits, and its name in C."""
-    name = BITS[dtype.itemsize]
-    return name, f"{name}_t"
+def _bits(dtype: np.dtype) -> str:
+    """Return the type of an element's bits in C."""
+    return f"{BITS[dtype.itemsize]}_t"
 
 
 def _one(dtype: np.dtype, value: float) -> Argument:
@@ -85,8 +84,7 @@ def _bordered(
                 continue
         merged.append((length, first, source, stride))
     merged = merged or [(1, 0, 1, 1)]
-    name, bits = _bits(x.dtype)
-    text = kernel(FILE, "bordered", T=bits, RANK=len(merged) - 1, BORDERS=borders)
+    text = kernel(FILE, "bordered", T=_bits(x.dtype), RANK=len(merged) - 1, BORDERS=borders)
     columns = merged[-1][0]
     rows = math.prod(axis[0] for axis in merged[:-1])
     where = (given(0), result(), *_columns(merged), _one(x.dtype, fill))
@@ -155,8 +153,7 @@ def getitem_adjoint(call: Call) -> Emission:
         else:
             merged.append(axis)
     merged = merged or [(1, 0, 1, 1, 0)]
-    _, bits = _bits(y.dtype)
-    text = kernel(FILE, "unsliced", T=bits, RANK=len(merged) - 1, SLICED=1)
+    text = kernel(FILE, "unsliced", T=_bits(y.dtype), RANK=len(merged) - 1, SLICED=1)
     rows = math.prod(axis[0] for axis in merged[:-1])
     where = (given(0), result(), *_columns(merged), _one(y.dtype, 0))
     return Emission((over_rows(text, rows, merged[-1][0], where),))
@@ -167,7 +164,7 @@ def matrix_diag(call: Call) -> Emission:
     """Zeros beside the diagonal."""
     y = call.outputs[0]
     size = y.shape[-1]
-    text = kernel(FILE, "diagonal", T=_bits(y.dtype)[1], DIAGONALS=1)
+    text = kernel(FILE, "diagonal", T=_bits(y.dtype), DIAGONALS=1)
     where = (given(0), result(), _one(y.dtype, 0), *numbers(size))
     return Emission((over_rows(text, math.prod(y.shape[:-1]), size, where),))
 
@@ -187,7 +184,7 @@ def eye_like(call: Call) -> Emission:
 def _triangle(call: Call, keep: int) -> Emission:
     y = call.outputs[0]
     *outer, height, width = y.shape
-    text = kernel(FILE, "triangle", T=_bits(y.dtype)[1], DIAGONALS=1)
+    text = kernel(FILE, "triangle", T=_bits(y.dtype), DIAGONALS=1)
     values = (_one(y.dtype, 0), _one(y.dtype, 1))
     where = (given(0), result(), *values, *numbers(height, call.attributes["k"], keep))
     return Emission((over_rows(text, math.prod(outer) * height, width, where),))
@@ -225,7 +222,7 @@ def unfold(call: Call) -> Emission:
     x, y = call.inputs[0], call.outputs[0]
     assert x is not None
     windows = _windows(call, x.shape[2:])
-    text = kernel(FILE, "unfolded", T=_bits(y.dtype)[1], WINDOWS=len(windows))
+    text = kernel(FILE, "unfolded", T=_bits(y.dtype), WINDOWS=len(windows))
     columns = windows[-1][2]
     where = (given(0), result(), *_columns(windows), _one(y.dtype, 0))
     return Emission((over_rows(text, y.size // columns, columns, where),))

@@ -26,6 +26,7 @@ from nnl_core.graph.spec import Spec, normalize_axes, normalize_axis
 from nnl_core.operators.indexing import as_key
 
 FILE = "movement.cu"
+FIRST, RESULT = given(0), result()
 SHORT = 8  # axes below this length are swapped through the cache, not through shared memory
 MOST_TILES = (1 << 31) - 1
 PARTS = (2, 8, 32)  # how many arrays one launch joins
@@ -39,8 +40,8 @@ def copy_strided(
     shape: Sequence[int],
     strides: Sequence[int],
     offset: int = 0,
-    source: Address = given(0),
-    target: Address = result(),
+    source: Address = FIRST,
+    target: Address = RESULT,
 ) -> Launch:
     """Copy ``shape`` elements, which lie ``strides`` apart from ``offset`` on, in row-major order.
 
@@ -93,12 +94,12 @@ def _axes(axes: Sequence[Axis]) -> tuple[Argument, ...]:
     return numbers(*(number for column in zip(*axes, strict=True) for number in column))
 
 
-def copy_all(spec: Spec, source: Address = given(0), target: Address = result()) -> Launch:
+def copy_all(spec: Spec, source: Address = FIRST, target: Address = RESULT) -> Launch:
     """Copy everything as it is."""
     return copy_strided(spec.dtype.itemsize, (spec.size,), (1,), 0, source, target)
 
 
-def fill(spec: Spec, value: float, target: Address = result()) -> Launch:
+def fill(spec: Spec, value: float, target: Address = RESULT) -> Launch:
     """Set every element to one value."""
     text = kernel(FILE, "filled", T=c_type(spec.dtype), FILLED=1)
     return over(text, spec.size, (target, spec.dtype.type(value)))
