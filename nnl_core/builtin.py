@@ -93,6 +93,7 @@ BACKENDS = (
         "CUDA kernels on an NVIDIA GPU, through PyCUDA",
         probe="nnl_core.gpu.probe:probe",
         priority=20,
+        details="nnl_core.gpu.probe:details",
     ),
 )
 

@@ -305,18 +305,40 @@ class Session:
     def backend(self, name: str | None = None) -> Backend:
         """Return a backend by name, or the default, see `default_backend`.
 
-        Raises `BackendError` with the probe's reason where it does not work here.
+        Of one that runs on several devices, ``"cuda:1"`` is that on the second; ``"cuda"`` is on
+        the first. Raises `BackendError` with the probe's reason where it does not work here.
         """
         if name is None:
             name, _ = self.default_backend()
-        if name not in self._backends:
-            record = self.manager.component(BackendSpec, name)
-            problem = self.backend_problem(record)
-            if problem is not None:
-                raise BackendError(f"backend {name!r} cannot be used here: {problem}")
-            factory = cast("Callable[[], Backend]", self.manager.resolve(record))
-            self._backends[name] = factory()
-        return self._backends[name]
+        record, number = self._backend_record(name)
+        key = f"{record.name}:{number}" if number else record.name
+        if key in self._backends and number is None:
+            return self._backends[key]
+        problem = self.backend_problem(record)
+        if problem is not None:
+            raise BackendError(f"backend {record.name!r} cannot be used here: {problem}")
+        factory = cast("Callable[..., Backend]", self.manager.resolve(record))
+        if number is not None and not _takes_number(factory):
+            raise BackendError(
+                f"there is no backend {name!r}: {record.name!r} has no devices to choose from; say "
+                f"{record.name!r}"
+            )
+        if key not in self._backends:
+            self._backends[key] = factory() if number is None else factory(number)
+        return self._backends[key]
+
+    def _backend_record(self, name: str) -> tuple[BackendSpec, int | None]:
+        """Return a backend's record, and the number of a device behind its name."""
+        base, colon, number = name.partition(":")
+        record = self.manager.component(BackendSpec, base)
+        if not colon:
+            return record, None
+        if not (number.isascii() and number.isdecimal()):
+            raise BackendError(
+                f"backend {name!r}: write the number of a device behind the name, such as "
+                f"'{base}:1'"
+            )
+        return record, int(number)
 
     def default_backend(self) -> tuple[str, str]:
         """Return the default backend's name, and who says so.
@@ -328,9 +350,10 @@ class Session:
         asked = self._environment.get("NNL_BACKEND", "").strip()
         if asked:
             try:
-                problem = self.backend_problem(self.manager.component(BackendSpec, asked))
-            except UnknownComponentError as error:
+                record, _ = self._backend_record(asked)
+            except (BackendError, UnknownComponentError) as error:
                 raise BackendError(f"NNL_BACKEND is {asked!r}: {error}") from None
+            problem = self.backend_problem(record)
             if problem is not None:
                 raise BackendError(
                     f"NNL_BACKEND is {asked!r}, which cannot be used here: {problem}"
@@ -361,6 +384,17 @@ class Session:
                     reason = describe(error)
             self._reasons[record.name] = reason
         return self._reasons[record.name]
+
+
+def _takes_number(factory: Callable[..., object]) -> bool:
+    """Tell whether what makes a backend takes the number of a device."""
+    from inspect import signature
+
+    try:
+        signature(factory).bind(0)
+    except TypeError:
+        return False
+    return True
 
 
 _sessions: list[Session] = []

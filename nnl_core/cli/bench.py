@@ -6,7 +6,7 @@ import argparse
 import json
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -59,7 +59,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--threads", type=_count, metavar="N", help="threads (default: NNL_NUM_THREADS, or cores)"
     )
-    parser.add_argument("--backend", metavar="NAME", help="backend (default: the project's)")
     parser.add_argument(
         "--data",
         default="train",
@@ -80,14 +79,12 @@ def _count(text: str) -> int:
 def run(arguments: argparse.Namespace, session: Session) -> int:
     """Print latency, throughput and memory for each batch size."""
     from nnl_core.cpu.threads import thread_count, use_threads
-    from nnl_core.graph.backend import backend_scope, current_backend
+    from nnl_core.graph.backend import current_backend
 
     with ExitStack() as stack:
         if arguments.threads is not None:
             stack.enter_context(use_threads(arguments.threads))
         build = stack.enter_context(_opened(arguments, session))
-        if arguments.backend is not None:
-            stack.enter_context(backend_scope(arguments.backend))
         rows = [
             build(size).measure(size, runs=arguments.runs, warm_up=max(0, arguments.warm_up))
             for size in arguments.batches
@@ -122,8 +119,12 @@ def _opened(
                 model.load(parameters)
             yield lambda size: _of_project(workbench, model, arguments.data, size)
     elif target_problem(arguments.model) is None and ":" in arguments.model:
+        from nnl_core.graph.backend import backend_scope
+        from nnl_core.settings import override
+
         session.check()
-        with session:
+        device = override({}, arguments.overrides).get("backend")
+        with session, backend_scope(str(device)) if device else nullcontext():
             yield lambda size: _of_function(arguments.model, size)
     else:
         raise ConfigurationError(

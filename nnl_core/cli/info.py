@@ -6,12 +6,17 @@ import argparse
 import json
 import platform
 import sys
+from collections.abc import Callable, Mapping
+from typing import Any, TypeAlias, cast
 
 from nnl_core import __version__
 from nnl_core.errors import NnlError
 from nnl_core.hooks import BackendSpec
+from nnl_core.hooks.loading import describe, resolve
 from nnl_core.hooks.manager import installed_version
 from nnl_core.session import Session
+
+Details: TypeAlias = Callable[[], Mapping[str, str]]
 
 DISTRIBUTIONS = (
     "numpy",
@@ -33,12 +38,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace, session: Session) -> int:
     """Print what is here, and why what is missing is missing."""
     backends = sorted(session.manager.collect(BackendSpec), key=lambda spec: -spec.priority)
-    rows = [
+    rows: list[dict[str, Any]] = [
         {
             "name": spec.name,
             "summary": spec.summary,
             "priority": spec.priority,
             "problem": session.backend_problem(spec),
+            "details": _details(spec, session),
         }
         for spec in backends
     ]
@@ -73,4 +79,17 @@ def run(arguments: argparse.Namespace, session: Session) -> int:
     for row in rows:
         state = "works" if row["problem"] is None else f"cannot be used: {row['problem']}"
         print(f"  {row['name']:<10} {state}  ({row['summary']})")
+        for name, text in row["details"].items():
+            print(f"  {'':<10} {name}: {text}")
     return 0
+
+
+def _details(spec: BackendSpec, session: Session) -> dict[str, str]:
+    """Return what a backend that works has to say of itself."""
+    if not spec.details or session.backend_problem(spec) is not None:
+        return {}
+    try:
+        found = cast("Details", resolve(spec.details, f"details of backend {spec.name!r}"))()
+    except Exception as error:
+        return {"details": describe(error)}
+    return dict(found)

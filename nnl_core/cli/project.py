@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def add_set(parser: argparse.ArgumentParser) -> None:
-    """Declare ``--set``."""
+    """Declare ``--set``, and ``--device``, which sets ``backend``."""
     parser.add_argument(
         "--set",
         dest="overrides",
@@ -28,10 +28,18 @@ def add_set(parser: argparse.ArgumentParser) -> None:
         default=[],
         help="replace a setting, such as train.epochs=3; without a value, take it out",
     )
+    parser.add_argument(
+        "--device",
+        dest="overrides",
+        metavar="NAME",
+        action="append",
+        type=lambda name: f'backend="{name}"',
+        help="where to compute: numpy, native, cuda, cuda:1 (as --set backend=NAME; see nnl info)",
+    )
 
 
 def add_project(parser: argparse.ArgumentParser) -> None:
-    """Declare the project and ``--set``."""
+    """Declare the project, ``--set`` and ``--device``."""
     parser.add_argument(
         "project",
         nargs="?",

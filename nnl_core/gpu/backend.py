@@ -25,13 +25,13 @@ class CudaBackend:
     probe's reason where it cannot be used here, or there is no such device.
     """
 
-    name = "cuda"
     on_host = False
 
     def __init__(self, index: int = 0) -> None:
         problem = probe()
         if problem is not None:
             raise BackendError(f"backend 'cuda' cannot be used here: {problem}")
+        self.name = f"cuda:{index}" if index else "cuda"
         NumpyBackend()  # attaches the kernels of what the host computes
         self.device = device(index)
         self.compiler = Compiler(self.device)

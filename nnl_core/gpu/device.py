@@ -148,8 +148,8 @@ class Device:
             free, total = self.cuda.mem_get_info()
         active = self._pool.active
         raise DeviceMemoryError(
-            f"GPU {self.index} ({self.name}) has no room for {_bytes(size)}: values of this "
-            f"process hold {_bytes(active)}, {_bytes(free)} of {_bytes(total)} are free; use "
+            f"GPU {self.index} ({self.name}) has no room for {in_units(size)}: values of this "
+            f"process hold {in_units(active)}, {in_units(free)} of {in_units(total)} are free; use "
             "smaller batches, recompute(), or clear_buffer=True"
         )
 
@@ -262,7 +262,8 @@ def _raw(array: Array) -> Array:
     return array.reshape(-1).view(np.uint8)
 
 
-def _bytes(size: float) -> str:
+def in_units(size: float) -> str:
+    """Return a number of bytes as text."""
     for unit in ("B", "KiB", "MiB"):
         if size < 1024:
             return f"{size:.4g} {unit}"

@@ -1,10 +1,11 @@
-"""Whether the backend can be used here, and if not, what is missing; asked before PyCUDA loads."""
+"""Whether the backend can be used here, what is missing if not, and what it finds if so."""
 
 from __future__ import annotations
 
 import ctypes
 import importlib
 import importlib.util
+import re
 
 from nnl_core.gpu.toolchain import find_compiler
 
@@ -46,3 +47,32 @@ def probe() -> str | None:
             "nvidia-cuda-cccl"
         )
     return None
+
+
+def details() -> dict[str, str]:
+    """Return what `nnl info` shows where the backend works: devices, driver, compiler, cuBLAS."""
+    import pycuda.driver as cuda
+
+    from nnl_core.gpu.blas import library
+    from nnl_core.gpu.compiler import compiler_version
+    from nnl_core.gpu.device import in_units
+
+    cuda.init()
+    found: dict[str, str] = {}
+    for index in range(cuda.Device.count()):
+        gpu = cuda.Device(index)
+        capability = "{}.{}".format(*gpu.compute_capability())
+        memory = in_units(gpu.total_memory())
+        name = f"cuda:{index}" if index else "cuda"
+        found[name] = f"{gpu.name()}, {memory}, compute capability {capability}"
+    version = cuda.get_driver_version()
+    found["driver"] = f"for CUDA {version // 1000}.{version % 1000 // 10}"
+    compiler = find_compiler() or ""
+    release = re.search(r"release (\S+?),", compiler_version(compiler))
+    found["toolkit"] = f"{release[1] if release else 'of unknown version'} ({compiler})"
+    found["cuBLAS"] = (
+        "not found: kernels of our own multiply matrices; pip install nvidia-cublas"
+        if library() is None
+        else "found"
+    )
+    return found

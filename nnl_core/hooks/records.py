@@ -50,7 +50,10 @@ class BackendSpec(NamedTuple):
     """A way to run graphs. ``target`` is called without arguments and gives the backend.
 
     ``probe`` is the import string of a callable that returns ``None`` where the backend works, else
-    the reason why not. Of those that work, the highest ``priority`` is the default.
+    the reason why not. Of those that work, the highest ``priority`` is the default. Where there are
+    several devices, ``target`` takes a number, which users write behind the name (``"cuda:1"``).
+    ``details`` is the import string of a callable that returns what ``nnl info`` shows of a backend
+    that works: texts by name.
     """
 
     name: str
@@ -58,6 +61,7 @@ class BackendSpec(NamedTuple):
     summary: str
     probe: str = ""
     priority: int = 0
+    details: str = ""
 
 
 class LayerSpec(NamedTuple):

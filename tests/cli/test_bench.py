@@ -95,7 +95,7 @@ def test_the_table_has_units_and_the_backend(function, capsys):
 
 def test_threads_and_backend_are_those_asked_for_and_only_meanwhile(function, capsys):
     before = nnl.current_backend(), os.environ.get("NNL_NUM_THREADS")
-    found = bench(capsys, "scores:network", "--threads", "3", "--backend", "numpy")
+    found = bench(capsys, "scores:network", "--threads", "3", "--device", "numpy")
     assert (found["threads"], found["backend"]) == (3, "numpy")
     assert (nnl.current_backend(), os.environ.get("NNL_NUM_THREADS")) == before
 
@@ -117,7 +117,7 @@ def test_a_model_that_is_none_is_one_line(function, capsys, model, message):
 
 
 def test_an_unknown_backend_is_named(function, capsys):
-    assert "'abacus'" in error_of(capsys, "scores:network", "--backend", "abacus")
+    assert "'abacus'" in error_of(capsys, "scores:network", "--device", "abacus")
 
 
 @pytest.mark.parametrize("option", ["--batch", "--runs", "--threads"])
