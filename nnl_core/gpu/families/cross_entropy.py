@@ -6,6 +6,7 @@ import math
 
 import numpy as np
 
+from nnl_core.gpu.families.products import with_files
 from nnl_core.gpu.families.reduction import Fold, Reduction, added_type, block_of, power_of_two
 from nnl_core.gpu.families.softmax import column_block, split
 from nnl_core.gpu.kernel import (
@@ -37,7 +38,9 @@ def _kernel(entry: str, scores: Spec | None, target: Spec, **more: str) -> Kerne
     types = {"C": "double"}
     if scores is not None:
         types = {"T": c_type(scores.dtype), "C": computing_type(scores.dtype)}
-    return kernel("cross_entropy.cu", entry, LABEL=c_type(target.dtype), **types, **more)
+    types |= more
+    function = kernel("cross_entropy.cu", entry, LABEL=c_type(target.dtype), **types)
+    return with_files(function, "falling.cuh")
 
 
 def _operands(call: Call, *scores: int) -> list[Spec] | None:
@@ -98,7 +101,8 @@ def softmax_cross_entropy_gradient(call: Call) -> Emission | None:
     _, n, inner = split(p.shape, call.attributes["axis"])
     weight, smoothing = _weight(call, 3), call.attributes["label_smoothing"]
     steps: list[Step] = []
-    total, rooms = NULL, ()
+    total: Address = NULL
+    rooms: tuple[int, ...] = ()
     if smoothing and weight != NULL:
         total, rooms = scratch(), (8,)
         run = _kernel("total", p, target)

@@ -186,6 +186,8 @@ class Reduction:
             "VECTOR": vector,
             "INDEX": self.index.c_type,
         }
+        if self.along_last:
+            defines["ROWS"] = 1
         if fold.first:
             defines["FIRST"] = fold.first
         if self.x.dtype.name in FLOATING:

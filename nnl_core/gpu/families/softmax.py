@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from nnl_core.gpu.families.products import with_files
 from nnl_core.gpu.families.reduction import block_of, power_of_two
 from nnl_core.gpu.kernel import (
     FLOATING,
@@ -28,7 +29,7 @@ from nnl_core.graph.spec import normalize_axis
 
 REGISTERS = 32  # 32-bit words of a row that a thread may hold
 MOST_HELD = 8  # chunks of a row that a thread holds
-BLOCK = 512  # threads of a block whose threads hold a row
+BLOCK = 512  # threads of a block that has one row, at most
 
 
 def split(shape: Sequence[int], axis: int) -> tuple[int, int, int]:
@@ -60,18 +61,19 @@ def along(
     if not y.size:
         return Emission(())
     computed = computing_type(y.dtype)
-    words = 2 if computed == "double" else 1
+    words = 4 if computed == "double" else 1  # and as many for the exponential
     vector = math.gcd(n, 16 // y.dtype.itemsize) if inner == 1 else 1
     chunks = n // vector
     pairs = 1 if other == NULL else 2
     held = min(MOST_HELD, REGISTERS // (vector * words * pairs))
     team = min(BLOCK, power_of_two(blocks(chunks, held)))
     if inner > 1 or team * held < chunks:
-        held, team = 0, 1024
+        held, team = 0, BLOCK
     defines = {"T": c_type(y.dtype), "C": computed, "OPERATION": operation}
     arguments: tuple[Argument, ...] = (given(0), other, result())
     entry = "rows" if inner == 1 else "columns"
-    run = kernel("softmax.cu", entry, VECTOR=vector, HELD=held, **defines)
+    function = kernel("softmax.cu", entry, VECTOR=vector, HELD=held, **defines)
+    run = with_files(function, "falling.cuh")
     if inner == 1:
         threads = block_of(team)
         rest: tuple[Argument, ...] = (np.int64(outer), np.int32(chunks), np.float64(number))

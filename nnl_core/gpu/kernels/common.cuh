@@ -109,9 +109,6 @@ INLINE int64_t split(int64_t &rest, int64_t length) {
     return left;
 }
 
-// Several elements that are read and written at once; a pointer to it has to be aligned for them.
-template <class T, int N> struct alignas(sizeof(T) * N) Several { T at[N]; };
-
 // Exchanges anything over a warp, word by word.
 template <class S> INLINE S shuffle_xor(S x, int distance) {
     int words[(sizeof(S) + 3) / 4] = {};
@@ -137,6 +134,21 @@ template <class Operation, class S> INLINE S team_all(S x, S nothing, int team, 
         x = Operation::of(x, shuffle_xor(x, distance));
     __syncthreads();
     return x;
+}
+
+// Combines over threadIdx.y; all get their column's. `room` is shared memory for as many values as the
+// block has threads, and may be used again at once.
+template <class Operation, class S> INLINE S column_all(S a, S *room) {
+    int x = threadIdx.x, y = threadIdx.y, width = blockDim.x;
+    room[y * width + x] = a;
+    __syncthreads();
+    for (int half = blockDim.y / 2; half > 0; half /= 2) {
+        if (y < half) room[y * width + x] = Operation::of(room[y * width + x], room[(y + half) * width + x]);
+        __syncthreads();
+    }
+    a = room[x];
+    __syncthreads();
+    return a;
 }
 
 // Functions that C++ names by the type.

@@ -10,8 +10,7 @@
 // ..._rows:    inner is 1. A team of 1 to 32 threads or a block for each row (`team`, blockDim.x).
 // ..._columns: blocks of (along inner, along the classes).
 
-#define INFINITE ((C)__longlong_as_double(0x7ff0000000000000ll))
-#define NOT_A_NUMBER (INFINITE - INFINITE)
+INLINE C no_number() { return infinite<C>() - infinite<C>(); }
 
 static const int64_t IGNORED = -1, WRONG = -2;
 
@@ -42,17 +41,7 @@ struct OfRow {
 struct OfColumn {
     int lane, size;
     template <class Join, class S> __device__ S all(S a, S nothing, S *room) const {
-        int x = threadIdx.x, y = threadIdx.y, width = blockDim.x;
-        room[y * width + x] = a;
-        __syncthreads();
-        for (int half = blockDim.y / 2; half > 0; half /= 2) {
-            if (y < half)
-                room[y * width + x] = Join::of(room[y * width + x], room[(y + half) * width + x]);
-            __syncthreads();
-        }
-        a = room[x];
-        __syncthreads();
-        return a;
+        return column_all<Join>(a, room);
     }
 };
 
@@ -76,37 +65,20 @@ INLINE Place place_of_column(int32_t n, int64_t inner) {
 }
 
 #ifdef T
-// The largest score so far, and the sum of exponentials of what all are less than it.
-struct Falling {
-    C top, sum;
-};
-struct JoinFalling {
-    static __device__ Falling of(Falling a, Falling b) {
-        if (a.top == b.top) return {a.top, a.sum + b.sum};
-        C top = larger(a.top, b.top);
-        return {top, a.sum * exp_of(a.top - top) + b.sum * exp_of(b.top - top)};
-    }
-    static __device__ Falling with(Falling a, C x) {
-        if (x == -INFINITE) return a;
-        if (x > a.top) return {x, a.sum * exp_of(a.top - x) + exp_of(x - x)};
-        return {a.top, a.sum + exp_of(x - a.top)};
-    }
-};
-
 // The loss w (log(sum) - x) at the label, of which `smoothing` is spread over all classes.
 template <class Team>
 INLINE void loss(Team team, Place at, const T *__restrict__ x, const LABEL *__restrict__ target,
                  const T *__restrict__ weight, T *__restrict__ y, T *__restrict__ p, int32_t n,
                  int64_t inner, int64_t ignored, double smoothing) {
-    __shared__ Falling room[256];
+    __shared__ Falling<C> room[256];
     C *sums = (C *)room;
     int end = at.there ? n : 0;
     x += at.start, p += at.start;
-    Falling falling = {-INFINITE, 0};
+    Falling<C> falling = Falling<C>::nothing();
 #pragma unroll 4
     for (int i = team.lane; i < end; i += team.size)
-        falling = JoinFalling::with(falling, wide(x[i * inner]));
-    falling = team.template all<JoinFalling>(falling, Falling{-INFINITE, 0}, room);
+        falling.add(wide(x[i * inner]));
+    falling = team.template all<JoinFalling>(falling, Falling<C>::nothing(), room);
     C top = falling.top, share = 1 / falling.sum, weighted = 0, weights = 0;
 #pragma unroll 4
     for (int i = team.lane; i < end; i += team.size) {
@@ -124,7 +96,7 @@ INLINE void loss(Team team, Place at, const T *__restrict__ x, const LABEL *__re
     }
     if (team.lane || !at.there) return;
     int64_t label = label_of(target[at.label], n, ignored);
-    C total = log_of(falling.sum), result = label == IGNORED ? (C)0 : NOT_A_NUMBER;
+    C total = log_of(falling.sum), result = label == IGNORED ? (C)0 : no_number();
     if (label >= 0) {
         result = total - (wide(x[label * inner]) - top);
         if (weight) result *= wide(weight[label]);
@@ -176,7 +148,7 @@ extern "C" __global__ void KERNEL(gradient)(const T *__restrict__ g, const T *__
         }
         C t = at == label ? own + each : each, from = wide(g[where]);
         C change = from == 0 ? (C)0 : from * (wide(p[i]) * all - t);
-        dx[i] = narrow<T>(label == WRONG ? NOT_A_NUMBER : change);
+        dx[i] = narrow<T>(label == WRONG ? no_number() : change);
     }
 }
 
@@ -186,7 +158,7 @@ extern "C" __global__ void KERNEL(categorical)(const T *__restrict__ x, const LA
                                                int64_t count) {
     FOR_EACH(i, count) {
         int64_t label = label_of(target[i], n, IGNORED), outer = i / inner;
-        C result = label == IGNORED ? (C)0 : NOT_A_NUMBER;
+        C result = label == IGNORED ? (C)0 : no_number();
         if (label >= 0)  // at least the smallest normal float
             result = -log_of(larger(wide(x[(outer * n + label) * inner + i - outer * inner]), (C)0x1p-126));
         y[i] = narrow<T>(result);
@@ -208,7 +180,7 @@ INLINE void top_n(Team team, Place at, const T *__restrict__ x, const LABEL *__r
     }
     above = team.template all<Add>(above, 0, room);
     if (team.lane || !at.there) return;
-    y[at.label] = narrow<T>(label == WRONG ? NOT_A_NUMBER : (C)(above > most));
+    y[at.label] = narrow<T>(label == WRONG ? no_number() : (C)(above > most));
 }
 
 extern "C" __global__ void KERNEL(top_n_rows)(const T *x, const LABEL *target, T *y, int64_t rows,
@@ -233,7 +205,7 @@ extern "C" __global__ void KERNEL(targets)(const LABEL *__restrict__ target, con
         int64_t label = label_of(target[outer * inner + column], n, ignored);
         double share = (at == label ? 1 - smoothing : 0) + smoothing / n;
         if (weight) share *= wide(weight[at]);
-        y[i] = narrow<OUT>(label == IGNORED ? 0 : label == WRONG ? NOT_A_NUMBER : share);
+        y[i] = narrow<OUT>(label == IGNORED ? 0 : label == WRONG ? no_number() : share);
     }
 }
 #else
@@ -252,6 +224,3 @@ extern "C" __global__ void KERNEL(confusion)(const LABEL *__restrict__ target,
     }
 }
 #endif
-
-#undef INFINITE
-#undef NOT_A_NUMBER

@@ -8,6 +8,7 @@
 //   FIRST      nothing, or what has to be known of all elements before: another of them
 //   VECTOR     elements that are read at once, along the last axis where that is reduced
 //   INDEX      an integer that holds the number of elements
+//   ROWS       whether the last axis is reduced
 //   MAP(x)     what is made of an element before anything else (by default nothing)
 //
 // rows:    the last axis is reduced: a team of 1 to 32 threads or a block goes through a row.
@@ -171,9 +172,12 @@ struct Axes {
     }
 };
 
-typedef Several<T, VECTOR> Chunk;
+typedef Vector<T, VECTOR> Chunk;
 
-// Goes through chunks begin + lane, ... of a row, four at a time.
+#ifdef ROWS
+static const int AT_ONCE = VECTOR > 4 ? 2 : 4;  // chunks that a thread waits for
+
+// Goes through chunks begin + lane, ... of a row.
 template <class Operation>
 INLINE typename Operation::State through_row(const T *__restrict__ x, Axes reduced, INDEX begin,
                                              INDEX end, int lane, int team, Known known) {
@@ -182,12 +186,12 @@ INLINE typename Operation::State through_row(const T *__restrict__ x, Axes reduc
 #pragma unroll
     for (int j = 0; j < VECTOR; j++) a[j] = Operation::nothing();
     INDEX i = begin + lane;
-    for (; i + 3 * (INDEX)team < end; i += 4 * team) {
-        Chunk chunks[4];
+    for (; i + (AT_ONCE - 1) * (INDEX)team < end; i += AT_ONCE * team) {
+        Chunk chunks[AT_ONCE];
 #pragma unroll
-        for (int k = 0; k < 4; k++) chunks[k] = *(const Chunk *)(x + reduced.at(i + k * team));
+        for (int k = 0; k < AT_ONCE; k++) chunks[k] = load<VECTOR>(x + reduced.at(i + k * team));
 #pragma unroll
-        for (int k = 0; k < 4; k++)
+        for (int k = 0; k < AT_ONCE; k++)
 #pragma unroll
             for (int j = 0; j < VECTOR; j++) {
                 int64_t place = (int64_t)(i + k * team) * VECTOR + j;
@@ -195,7 +199,7 @@ INLINE typename Operation::State through_row(const T *__restrict__ x, Axes reduc
             }
     }
     for (; i < end; i += team) {
-        Chunk chunk = *(const Chunk *)(x + reduced.at(i));
+        Chunk chunk = load<VECTOR>(x + reduced.at(i));
 #pragma unroll
         for (int j = 0; j < VECTOR; j++) {
             int64_t place = (int64_t)i * VECTOR + j;
@@ -208,7 +212,7 @@ INLINE typename Operation::State through_row(const T *__restrict__ x, Axes reduc
         for (int j = 0; j < width; j++) a[j] = Operation::of(a[j], a[j + width]);
     return a[0];
 }
-
+#else
 // Goes through elements begin + lane, ... of a column.
 template <class Operation>
 INLINE typename Operation::State through_column(const T *__restrict__ x, Axes reduced, INDEX begin,
@@ -227,27 +231,14 @@ INLINE typename Operation::State through_column(const T *__restrict__ x, Axes re
         a = Operation::of(a, Operation::term((C)MAP(wide(x[reduced.at(i)])), i, known));
     return a;
 }
-
-// Combines the rows of a block of (blockDim.x, blockDim.y) threads; all get their column's.
-template <class Operation>
-INLINE typename Operation::State down(typename Operation::State a, typename Operation::State *room) {
-    int x = threadIdx.x, y = threadIdx.y, width = blockDim.x;
-    room[y * width + x] = a;
-    __syncthreads();
-    for (int half = blockDim.y / 2; half > 0; half /= 2) {
-        if (y < half) room[y * width + x] = Operation::of(room[y * width + x], room[(y + half) * width + x]);
-        __syncthreads();
-    }
-    a = room[x];
-    __syncthreads();
-    return a;
-}
+#endif
 
 // `first` is what FIRST made of each result's elements, null where it was not asked.
 #define ARGUMENTS(last)                                                                           \
     const T *__restrict__ x, last, const C *__restrict__ first, INDEX results, INDEX count,       \
         INDEX each, Axes kept, Axes reduced, double total, double number
 
+#ifdef ROWS
 // Rows: `count` chunks of each of `results` rows, in parts of `each` chunks.
 template <class Operation, class Write>
 INLINE void rows(const T *x, const C *first, INDEX results, INDEX count, INDEX each, Axes kept,
@@ -272,7 +263,7 @@ INLINE void rows(const T *x, const C *first, INDEX results, INDEX count, INDEX e
         Operation::nothing(), team, room);
     if (lane == 0 && row < results) write(row, a, known);
 }
-
+#else
 // Columns: `width` neighbours, for each item of the other kept axes.
 template <class Operation, class Write>
 INLINE void columns(const T *x, const C *first, INDEX results, INDEX count, INDEX each, Axes kept,
@@ -291,14 +282,15 @@ INLINE void columns(const T *x, const C *first, INDEX results, INDEX count, INDE
     if (!first) {
         __shared__ typename FIRST::State first_room[256];
         known.first = FIRST::finish(
-            down<FIRST>(through_column<FIRST>(start, reduced, begin, end, threadIdx.y, blockDim.y, known),
+            column_all<FIRST>(through_column<FIRST>(start, reduced, begin, end, threadIdx.y, blockDim.y, known),
                         first_room), known);
     }
 #endif
-    typename Operation::State a = down<Operation>(
+    typename Operation::State a = column_all<Operation>(
         through_column<Operation>(start, reduced, begin, end, threadIdx.y, blockDim.y, known), room);
     if (threadIdx.y == 0 && there) write(at, a, known);
 }
+#endif
 
 struct WriteResult {
     OUT *y;
@@ -317,15 +309,16 @@ struct WritePart {
 
 #define GIVEN x, first, results, count, each, kept, reduced, total, number
 
-extern "C" __global__ void __launch_bounds__(1024) KERNEL(rows)(ARGUMENTS(OUT *y), int32_t team) {
+#ifdef ROWS
+extern "C" __global__ void __launch_bounds__(512) KERNEL(rows)(ARGUMENTS(OUT *y), int32_t team) {
     rows<OPERATION>(GIVEN, team, WriteResult{y});
 }
 
-extern "C" __global__ void __launch_bounds__(1024)
+extern "C" __global__ void __launch_bounds__(512)
     KERNEL(rows_parts)(ARGUMENTS(OPERATION::State *parts), int32_t team) {
     rows<OPERATION>(GIVEN, team, WritePart{parts, results});
 }
-
+#else
 extern "C" __global__ void KERNEL(columns)(ARGUMENTS(OUT *y), INDEX width) {
     columns<OPERATION>(GIVEN, width, WriteResult{y});
 }
@@ -333,6 +326,7 @@ extern "C" __global__ void KERNEL(columns)(ARGUMENTS(OUT *y), INDEX width) {
 extern "C" __global__ void KERNEL(columns_parts)(ARGUMENTS(OPERATION::State *parts), INDEX width) {
     columns<OPERATION>(GIVEN, width, WritePart{parts, results});
 }
+#endif
 
 // A team of threads for each result; parts of one result lie `results` apart.
 extern "C" __global__ void KERNEL(join)(const OPERATION::State *__restrict__ parts, OUT *y,

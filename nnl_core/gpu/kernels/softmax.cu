@@ -10,26 +10,7 @@
 // rows:    inner is 1. A team of 1 to 32 threads or a block for each row.
 // columns: blocks of (along inner, along the axis).
 
-typedef Several<T, VECTOR> Chunk;
-
-#define INFINITE ((C)__longlong_as_double(0x7ff0000000000000ll))
-
-// The largest element so far, and the sum of exponentials of what all are less than it.
-struct Falling {
-    C top, sum;
-};
-struct JoinFalling {
-    static __device__ Falling of(Falling a, Falling b) {
-        if (a.top == b.top) return {a.top, a.sum + b.sum};
-        C top = larger(a.top, b.top);
-        return {top, a.sum * exp_of(a.top - top) + b.sum * exp_of(b.top - top)};
-    }
-    static __device__ Falling with(Falling a, C x) {
-        if (x == -INFINITE) return a;
-        if (x > a.top) return {x, a.sum * exp_of(a.top - x) + exp_of(x - x)};
-        return {a.top, a.sum + exp_of(x - a.top)};
-    }
-};
+typedef Vector<T, VECTOR> Chunk;
 
 // What operations have in common: `term` is what is added up along the axis, `result` what is
 // written, of an element of the first input and one of the second.
@@ -45,7 +26,7 @@ struct Softmax : OfOne {
 };
 
 struct MaskedSoftmax : Softmax {  // 0 where all are minus infinity
-    static __device__ C base(C top) { return top == -INFINITE ? (C)0 : top; }
+    static __device__ C base(C top) { return top == -infinite<C>() ? (C)0 : top; }
     static __device__ C prepared(C sum, C number) { return sum == 0 ? (C)1 : 1 / sum; }
 };
 
@@ -85,8 +66,6 @@ struct ToLength {  // brings each row to the length `number`
 
 typedef OPERATION Operation;
 
-INLINE Chunk load(const T *x, int64_t chunk) { return ((const Chunk *)x)[chunk]; }
-
 // The result of elements of a chunk.
 INLINE Chunk results(const C *x, const C *other, C top, C known) {
     Chunk made;
@@ -102,10 +81,10 @@ INLINE void widen(C *to, Chunk chunk) {
 }
 
 // `n` are chunks of a row.
-extern "C" __global__ void __launch_bounds__(HELD ? 512 : 1024)
+extern "C" __global__ void __launch_bounds__(512)
     KERNEL(rows)(const T *__restrict__ x, const T *__restrict__ other, T *__restrict__ y,
                  int64_t rows, int32_t n, double number, int32_t team) {
-    __shared__ Falling room[32];
+    __shared__ Falling<C> room[32];
     C *sums = (C *)room;
     int lane = threadIdx.x % team;
     int64_t row = (int64_t)blockIdx.x * (blockDim.x / team) + threadIdx.x / team;
@@ -120,18 +99,18 @@ extern "C" __global__ void __launch_bounds__(HELD ? 512 : 1024)
     for (int k = 0; k < HELD; k++) {
         int i = lane + k * team;
         if (i < end) {
-            widen(held[k], load(x, i));
-            if (Operation::PAIR) widen(pair[Operation::PAIR ? k : 0], load(other, i));
+            widen(held[k], load<VECTOR>(x + i * VECTOR));
+            if (Operation::PAIR) widen(pair[Operation::PAIR ? k : 0], load<VECTOR>(other + i * VECTOR));
         }
     }
     if (Operation::FALLS) {
-        top = -INFINITE;
+        top = -infinite<C>();
 #pragma unroll
         for (int k = 0; k < HELD; k++)
             if (lane + k * team < end)
 #pragma unroll
                 for (int j = 0; j < VECTOR; j++) top = larger(top, held[k][j]);
-        top = Operation::base(team_all<Larger>(top, -INFINITE, team, sums));
+        top = Operation::base(team_all<Larger>(top, -infinite<C>(), team, sums));
     }
 #pragma unroll
     for (int k = 0; k < HELD; k++)
@@ -143,23 +122,23 @@ extern "C" __global__ void __launch_bounds__(HELD ? 512 : 1024)
 #pragma unroll
     for (int k = 0; k < HELD; k++) {
         int i = lane + k * team;
-        if (i < end) ((Chunk *)y)[i] = results(held[k], pair[Operation::PAIR ? k : 0], top, known);
+        if (i < end) store(y + i * VECTOR, results(held[k], pair[Operation::PAIR ? k : 0], top, known));
     }
 #else
     C mine[VECTOR], its[VECTOR];
     if (Operation::FALLS) {
-        Falling falling = {-INFINITE, 0};
+        Falling<C> falling = Falling<C>::nothing();
         for (int i = lane; i < end; i += team) {
-            widen(mine, load(x, i));
+            widen(mine, load<VECTOR>(x + i * VECTOR));
 #pragma unroll
-            for (int j = 0; j < VECTOR; j++) falling = JoinFalling::with(falling, mine[j]);
+            for (int j = 0; j < VECTOR; j++) falling.add(mine[j]);
         }
-        falling = team_all<JoinFalling>(falling, Falling{-INFINITE, 0}, team, room);
+        falling = team_all<JoinFalling>(falling, Falling<C>::nothing(), team, room);
         top = Operation::base(falling.top), sum = falling.sum;
     } else {
         for (int i = lane; i < end; i += team) {
-            widen(mine, load(x, i));
-            if (Operation::PAIR) widen(its, load(other, i));
+            widen(mine, load<VECTOR>(x + i * VECTOR));
+            if (Operation::PAIR) widen(its, load<VECTOR>(other + i * VECTOR));
 #pragma unroll
             for (int j = 0; j < VECTOR; j++)
                 sum += Operation::term(mine[j], Operation::PAIR ? its[j] : (C)0, top);
@@ -168,30 +147,16 @@ extern "C" __global__ void __launch_bounds__(HELD ? 512 : 1024)
     }
     C known = Operation::prepared(sum, (C)number);
     for (int i = lane; i < end; i += team) {
-        widen(mine, load(x, i));
-        if (Operation::PAIR) widen(its, load(other, i));
-        ((Chunk *)y)[i] = results(mine, its, top, known);
+        widen(mine, load<VECTOR>(x + i * VECTOR));
+        if (Operation::PAIR) widen(its, load<VECTOR>(other + i * VECTOR));
+        store(y + i * VECTOR, results(mine, its, top, known));
     }
 #endif
 }
 
-// Combines over threadIdx.y; all get their column's.
-template <class Join, class S> INLINE S down(S a, S *room) {
-    int x = threadIdx.x, y = threadIdx.y, width = blockDim.x;
-    room[y * width + x] = a;
-    __syncthreads();
-    for (int half = blockDim.y / 2; half > 0; half /= 2) {
-        if (y < half) room[y * width + x] = Join::of(room[y * width + x], room[(y + half) * width + x]);
-        __syncthreads();
-    }
-    a = room[x];
-    __syncthreads();
-    return a;
-}
-
 extern "C" __global__ void KERNEL(columns)(const T *__restrict__ x, const T *__restrict__ other,
                                            T *__restrict__ y, int32_t n, int64_t inner, double number) {
-    __shared__ Falling room[256];
+    __shared__ Falling<C> room[256];
     C *sums = (C *)room;
     int64_t tiles = (inner + blockDim.x - 1) / blockDim.x, outer = blockIdx.x / tiles;
     int64_t column = (blockIdx.x - outer * tiles) * blockDim.x + threadIdx.x;
@@ -202,16 +167,16 @@ extern "C" __global__ void KERNEL(columns)(const T *__restrict__ x, const T *__r
     int first = there ? threadIdx.y : n;
     C top = 0, sum = 0;
     if (Operation::FALLS) {
-        Falling falling = {-INFINITE, 0};
+        Falling<C> falling = Falling<C>::nothing();
 #pragma unroll 4
-        for (int i = first; i < n; i += blockDim.y) falling = JoinFalling::with(falling, wide(x[i * inner]));
-        falling = down<JoinFalling>(falling, room);
+        for (int i = first; i < n; i += blockDim.y) falling.add(wide(x[i * inner]));
+        falling = column_all<JoinFalling>(falling, room);
         top = Operation::base(falling.top), sum = falling.sum;
     } else {
 #pragma unroll 4
         for (int i = first; i < n; i += blockDim.y)
             sum += Operation::term(wide(x[i * inner]), Operation::PAIR ? wide(other[i * inner]) : (C)0, top);
-        sum = down<Add>(sum, sums);
+        sum = column_all<Add>(sum, sums);
     }
     C known = Operation::prepared(sum, (C)number);
 #pragma unroll 4
@@ -219,5 +184,3 @@ extern "C" __global__ void KERNEL(columns)(const T *__restrict__ x, const T *__r
         y[i * inner] = narrow<T>(Operation::result(
             wide(x[i * inner]), Operation::PAIR ? wide(other[i * inner]) : (C)0, top, known));
 }
-
-#undef INFINITE
