@@ -148,6 +148,12 @@ def _plain(value: Any) -> Any:
     return value.view(np.ndarray) if isinstance(value, DataView) else value
 
 
+class Views:
+    """Counts how often somebody looked at elements: what is made meanwhile may depend on them."""
+
+    count = 0
+
+
 class NdArray:
     """Elements of one `Variable`'s data or gradient.
 
@@ -263,6 +269,7 @@ class NdArray:
     @property
     def data(self) -> npt.NDArray[Any]:
         """The elements as a NumPy view; writing to it writes to this array."""
+        Views.count += 1
         view = self.read().view(DataView)
         view._owner = self
         return view

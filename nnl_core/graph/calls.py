@@ -24,10 +24,10 @@ class Call:
     """An operator on inputs of certain specs (``None``: absent), with certain attributes.
 
     Nodes of such calls share it, and nobody changes it. ``attributes`` are complete, ``outputs``
-    what was inferred.
+    what was inferred. ``is_kept`` where the next such call will find it.
     """
 
-    __slots__ = ("_bound", "attributes", "inputs", "operator", "outputs")
+    __slots__ = ("_bound", "attributes", "inputs", "is_kept", "operator", "outputs")
 
     def __init__(
         self,
@@ -35,11 +35,13 @@ class Call:
         inputs: Specs,
         attributes: dict[str, Any],
         outputs: tuple[Spec, ...],
+        is_kept: bool,
     ) -> None:
         self.operator = operator
         self.inputs = inputs
         self.attributes = attributes
         self.outputs = outputs
+        self.is_kept = is_kept
         self._bound: tuple[Backend, int, BoundCall] | None = None
 
     def bound_to(self, backend: Backend, version: int) -> BoundCall:
@@ -70,7 +72,8 @@ def find_call(operator: Operator, inputs: Specs, given: dict[str, Any], name: st
         is_kept = False
     attributes = operator.bind_attributes(given)
     _check_numbers(operator, attributes)
-    call = Call(operator, inputs, attributes, infer(operator, inputs, attributes, name))
+    outputs = infer(operator, inputs, attributes, name)
+    call = Call(operator, inputs, attributes, outputs, is_kept)
     if is_kept:
         if len(operator.calls) >= KEPT:
             operator.calls.clear()

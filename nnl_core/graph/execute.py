@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from nnl_core.errors import GraphError, StaleValueError
-from nnl_core.graph.array import NdArray, State
-from nnl_core.graph.autodiff import Key, flowing_nodes, gradient_table, key_of
+from nnl_core.errors import StaleValueError
+from nnl_core.graph.array import NdArray
+from nnl_core.graph.autodiff import Key, flowing_nodes, key_of
 from nnl_core.graph.backend import Backend, current_backend
+from nnl_core.graph.backward import BackwardPlan, Read, check_wanted, plan_backward, reads_of
 from nnl_core.graph.dispatch import run_node
 from nnl_core.graph.dtypes import is_floating
 from nnl_core.graph.lower import lower
-from nnl_core.graph.modes import auto_forward
 from nnl_core.graph.node import Node
 from nnl_core.graph.observe import NodeHook, backward_observer, forward_observer
 from nnl_core.graph.program import BoundProgram, Observer
@@ -24,8 +24,6 @@ from nnl_core.session import current_session
 
 if TYPE_CHECKING:
     import numpy.typing as npt
-
-Read = tuple[Node, int]  # position of an input from 0, of an output from the end: -1, -2, ...
 
 
 class ForwardPlan(BoundProgram):
@@ -130,106 +128,6 @@ def _cached_plan(root: Variable, key: Any, make: Callable[[], Any]) -> Any:
     return known[1]
 
 
-class BackwardPlan(BoundProgram):
-    """How the gradients of one variable are computed from what its forward pass kept."""
-
-    def __init__(
-        self, root: Variable, backend: Backend, *, keep_intermediates: bool, optimize: bool
-    ) -> None:
-        order = topological((root,))
-        forward_nodes = set(order)
-        self.seed = NdArray(root.spec)
-        self.flow: list[tuple[Node, list[Variable | None], tuple[Any, ...]]] = []
-        start = Variable.on(self.seed)
-        with auto_forward(False):
-            table = gradient_table(
-                (root,),
-                (start,),
-                on_node=None if optimize else lambda *event: self.flow.append(event),
-            )
-        self.leaves: list[tuple[Variable, NdArray]] = []
-        outputs: list[tuple[Variable, NdArray]] = []
-        kept: list[tuple[Variable, NdArray]] = []
-        for (owner, index), gradient in table.items():
-            if isinstance(owner, Variable):
-                self.leaves.append((owner, NdArray(owner.spec)))
-                outputs.append((gradient, self.leaves[-1][1]))
-            elif owner is root.parent and index == root._index:
-                continue
-            elif keep_intermediates or owner.output(index).persistent:
-                kept.append((gradient, owner.output(index).grad))
-        if not self.leaves and not kept:
-            _check_wanted(root, order)
-        lowered = lower(
-            (*outputs, *kept),
-            given=lambda node, index: (
-                node in forward_nodes and node.storages[index].has_value and not node.recompute
-            ),
-            is_backward=lambda node: node not in forward_nodes,
-            effects=False,
-            root=root,
-        )
-        given = lowered.read_leaves()
-        again = forward_nodes.intersection(lowered.nodes)
-        self.reads = list(_reads(flowing_nodes(order, None), again, given))
-        self.given = [s for node in order for s in node.storages if id(s) in given]
-        super().__init__(lowered, backend, optimize=optimize)
-        if optimize:
-            # Nodes of the gradient lead back to the root; holding them would make a cycle.
-            lowered.nodes, lowered.numbers = [], {}
-
-    @property
-    def is_usable(self) -> bool:
-        """Whether all that it takes from a forward pass is still there."""
-        return all(storage.has_value for storage in self.given)
-
-    def run(self, observer: Observer | None = None) -> None:
-        """Compute all gradients and add those of leaves to what they hold."""
-        added = []
-        for position, (leaf, scratch) in enumerate(self.leaves):
-            gradient = leaf.grad
-            if gradient.state is State.ZERO:
-                self.lowered.outputs[position] = gradient
-            else:
-                self.lowered.outputs[position] = scratch
-                added.append((gradient, scratch))
-        super().run(observer)
-        for gradient, scratch in added:
-            gradient.write(gradient.read() + scratch.read())
-
-
-def _check_wanted(root: Variable, order: list[Node]) -> None:
-    """Raise unless something needs a gradient, which is zero if only whole numbers depend on it."""
-    wanted: set[Node | None] = set()
-    for node in order:
-        if not node.detached and any(
-            v is not None and v._need_grad is not False and (v._need_grad or v.parent in wanted)
-            for v in node.inputs
-        ):
-            wanted.add(node)
-    if root.parent is not None and root.parent not in wanted:
-        raise GraphError(
-            f"nothing that {root.name or root.parent.name!r} depends on needs a gradient; set "
-            "need_grad=True on a variable it is computed from"
-        )
-
-
-def _reads(flowing: set[Node], again: set[Node], given: set[int]) -> Iterator[Read]:
-    """Yield what gradients read of a forward pass, where its storage is among those ``given``.
-
-    A node that is computed ``again`` reads all of its inputs.
-    """
-    for node in flowing | again:
-        saved = node.operator.save
-        for position, variable in enumerate(node.inputs):
-            if variable is not None and id(variable._data) in given:
-                if node in again or node.operator.input_name(position) in saved:
-                    yield node, position
-        for index, storage in enumerate(node.storages):
-            if id(storage) in given and node.operator.output_name(index) in saved:
-                yield node, index - len(node.storages)
-
-
 def _check_versions(reads: Iterable[Read]) -> None:
     """Raise where a value that is about to be read was overwritten since the forward pass."""
     for node, position in reads:
@@ -260,7 +158,7 @@ def run_gradients(
         if not all(storage.has_value for storage in node.storages)
     ]
     given = {id(v._data) for node in missing for v in node.inputs if v is not None}
-    _check_versions(_reads(flowing_nodes(topological(outputs), wanted), set(), given))
+    _check_versions(reads_of(flowing_nodes(topological(outputs), wanted), set(), given))
     for node in missing:
         run_node(node)
 
@@ -275,7 +173,7 @@ def backward(
     """Propagate gradients; see `Variable.backward`."""
     root._ready_data()
     if root.parent is not None and not is_floating(root.dtype):
-        _check_wanted(root, topological((root,)))
+        check_wanted(root, topological((root,)))
         return
     if grad is not None:
         root.g = grad.read() if isinstance(grad, NdArray) else np.asarray(_value(grad))
@@ -286,7 +184,7 @@ def backward(
     plan: BackwardPlan = _cached_plan(
         root,
         ("backward", clear_buffer, observe is None, backend),
-        lambda: BackwardPlan(
+        lambda: plan_backward(
             root, backend, keep_intermediates=not clear_buffer, optimize=observe is None
         ),
     )

@@ -25,8 +25,8 @@ class Lowered:
     ``overwritten`` gives, for each node, the positions of inputs that a run itself replaces.
     """
 
-    def __init__(self) -> None:
-        self.graph = Graph()
+    def __init__(self, graph: Graph | None = None) -> None:
+        self.graph = Graph() if graph is None else graph
         self.leaves: list[NdArray] = []
         self.outputs: list[NdArray] = []
         self.nodes: list[Node] = []

@@ -136,6 +136,7 @@ class Operator:
 
         def attach(given: Rule) -> Rule:
             self._vjp = given
+            self.calls.clear()
             self.surrogate = surrogate
             return given
 

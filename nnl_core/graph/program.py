@@ -140,14 +140,23 @@ def clear_cache() -> None:
 class BoundProgram:
     """A program with the storages it reads and writes."""
 
-    def __init__(self, lowered: Lowered, backend: Backend, *, optimize: bool = True) -> None:
+    def __init__(
+        self,
+        lowered: Lowered,
+        backend: Backend,
+        *,
+        optimize: bool = True,
+        program: Program | None = None,  # of an equal graph; nothing is prepared for it
+    ) -> None:
         self.lowered = lowered
         self.backend = backend
-        program = self.program = compile_graph(lowered.graph, backend, optimize=optimize)
         self._preparable: Preparable | None = None
-        if isinstance(program, Preparable) and program.steady is not None:
-            self._preparable = program
-            self._steady = [lowered.leaves[position] for position in program.steady]
+        if program is None:
+            program = compile_graph(lowered.graph, backend, optimize=optimize)
+            if isinstance(program, Preparable) and program.steady is not None:
+                self._preparable = program
+                self._steady = [lowered.leaves[position] for position in program.steady]
+        self.program = program
         self._prepared: tuple[tuple[int, ...], Prepared] | None = None
 
     @property

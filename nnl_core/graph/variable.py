@@ -471,7 +471,7 @@ class Variable:
     def __array__(self, dtype: npt.DTypeLike | None = None, copy: bool | None = None) -> Any:
         if copy is False:
             raise ValueError("an array of a variable is a copy; its elements in place are in .d")
-        return np.array(self._ready_data().read(), dtype)
+        return np.array(self.d, dtype)
 
     def __getstate__(self) -> dict[str, Any]:
         """Return what a copy or a pickle holds: elements and gradient, no history."""
