@@ -5,13 +5,17 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
 
+import numpy as np
 import pytest
 
-from nnl_core.session import Session
+from nnl_core.graph.ir import Graph, Instruction
+from nnl_core.graph.operator import Array, lookup
+from nnl_core.graph.spec import Spec
+from nnl_core.session import Session, current_session
 from tools import cuemu
 
 FOLDER = Path(__file__).parent
@@ -70,3 +74,26 @@ def gpu() -> Iterator[None]:
     if is_emulated():
         cuemu.set(devices=0, clear_fault=1)
         os.environ["PATH"] = path
+
+
+@pytest.fixture
+def compute() -> Callable[..., tuple[Array, ...]]:
+    """Return what computes an operator by a kernel, and never on the host."""
+
+    def computed(name: str, *arrays: Array, **given: object) -> tuple[Array, ...]:
+        operator, backend = lookup(name), current_session().backend("cuda")
+        specs, attributes = [Spec.of(array) for array in arrays], operator.bind_attributes(given)
+        graph = Graph()
+        inputs = tuple([graph.add_leaf(spec) for spec in specs])
+        outputs = operator.infer_specs(specs, attributes)
+        results = tuple([graph.new_value(spec) for spec in outputs])
+        graph.instructions = [Instruction(operator, inputs, results, attributes)]
+        graph.outputs = list(results)
+        program = backend.compile(graph)
+        assert program.computed_by(graph.instructions[0]) == "cuda"
+        leaves = [backend.from_host(array) for array in arrays]
+        buffers = [backend.from_host(np.zeros(spec.shape, spec.dtype)) for spec in outputs]
+        program.run(leaves, buffers)
+        return tuple([np.array(backend.to_host(buffer)) for buffer in buffers])
+
+    return computed
