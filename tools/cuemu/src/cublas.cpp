@@ -153,6 +153,7 @@ static int enqueue(Handle *handle, const Product &product) {
     return failed ? EXECUTION_FAILED : SUCCESS;
 }
 
+#pragma GCC visibility push(default)
 extern "C" {
 
 int cublasCreate_v2(Handle **handle) {
@@ -242,3 +243,4 @@ int cublasDgemm_v2(Handle *handle, int a_transposed, int b_transposed, int m, in
 }
 
 } // extern "C"
+#pragma GCC visibility pop
