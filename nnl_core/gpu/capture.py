@@ -61,6 +61,7 @@ class CapturedGraph:
         self._device = device
         self._stream = ctypes.c_void_p(device.stream.handle)
         self._executable = ctypes.c_void_p()
+        self._destroy = _driver().cuGraphExecDestroy
 
     def capture(self, enqueue: Callable[[], None]) -> None:
         """Record what ``enqueue`` puts on the device's stream, instead of running it."""
@@ -96,9 +97,8 @@ class CapturedGraph:
 
     def close(self) -> None:
         """Give the driver's memory back."""
-        if self._executable:
-            with self._device:
-                _driver().cuGraphExecDestroy(self._executable)
+        if self._executable and not self._device.is_closed:
+            self._destroy(self._executable)
             self._executable = ctypes.c_void_p()
 
     def __del__(self) -> None:

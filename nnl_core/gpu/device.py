@@ -77,6 +77,7 @@ class Device:
             self.stream = cuda.Stream()
         self._pool = Pool(cuda.mem_alloc)
         self._page_locked = Pool(lambda size: cuda.pagelocked_empty((size,), np.uint8))
+        self.is_closed = False  # as the process ends
         self._staged: deque[tuple[Any, Block]] = deque()
         self._failures: list[str] = [""]
         self._failure = self.buffer(Spec((), np.dtype(np.int32)))
@@ -105,6 +106,7 @@ class Device:
             self._staged.clear()
             self._page_locked.clear()
             self._pool.clear()
+        self.is_closed = True
 
     # What it is ---------------------------------------------------------------------------------
 
@@ -137,7 +139,7 @@ class Device:
         back that programs hold for their next run.
         """
         with self:
-            for attempt in (self._pool.clear, self._release, None):
+            for attempt in (self._pool.clear, self.release, None):
                 try:
                     block = self._pool.allocate(size)
                     return int(block.memory), block
@@ -161,11 +163,13 @@ class Device:
         """Call ``holder.release()`` when memory is short; the holder is not kept alive."""
         self._idle.add(holder)
 
-    def _release(self) -> None:
-        self.stream.synchronize()
-        for holder in list(self._idle):
-            holder.release()
-        self._pool.clear()
+    def release(self) -> None:
+        """Give the memory back that nobody uses: what programs hold for their next run, too."""
+        with self:
+            self.stream.synchronize()
+            for holder in list(self._idle):
+                holder.release()
+            self._pool.clear()
 
     @property
     def memory(self) -> tuple[int, int, int]:
