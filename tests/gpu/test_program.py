@@ -66,7 +66,7 @@ def test_training_steps_are_those_of_numpy(solver):
 
 
 def test_a_step_is_captured_and_then_one_launch_that_waits_for_nothing(on_device):
-    step, x, t, loss = multilayer_perceptron(Adam())
+    step, x, t, _loss = multilayer_perceptron(Adam())
     for _ in range(3):
         x.d, t.d = np.ones(x.shape), np.zeros(t.shape, int)
         step.run()
@@ -80,7 +80,7 @@ def test_a_step_is_captured_and_then_one_launch_that_waits_for_nothing(on_device
 
 
 def test_parameters_gradients_and_states_stay_on_the_device_in_flat_blocks(on_device):
-    step, x, t, _ = multilayer_perceptron(Adam())
+    step, _x, _t, _ = multilayer_perceptron(Adam())
     step.run()
     solver = step.solver
     (group,) = solver.flat_groups
@@ -92,7 +92,7 @@ def test_parameters_gradients_and_states_stay_on_the_device_in_flat_blocks(on_de
 
 
 def test_what_is_written_to_a_parameter_counts_in_the_next_step(on_device):
-    step, x, t, loss = multilayer_perceptron(Momentum(0.0))
+    step, x, _t, loss = multilayer_perceptron(Momentum(0.0))
     x.d = np.ones(x.shape)
     step.run()
     for parameter in nnl.get_parameters().values():
@@ -103,7 +103,7 @@ def test_what_is_written_to_a_parameter_counts_in_the_next_step(on_device):
 
 def test_parameters_go_back_to_another_backend_with_what_they_learned():
     with nnl.backend_scope("cuda"):
-        step, x, t, loss = multilayer_perceptron(Momentum(0.5))
+        step, x, _t, loss = multilayer_perceptron(Momentum(0.5))
         x.d = np.ones(x.shape)
         step.run()
         step.run()
