@@ -176,7 +176,7 @@ def backward(
         check_wanted(root, topological((root,)))
         return
     if grad is not None:
-        root.g = grad.read() if isinstance(grad, NdArray) else np.asarray(_value(grad))
+        root.g = grad.read() if isinstance(grad, NdArray) else _value(grad, root.dtype)
     if root.parent is None:
         return
     backend = current_backend()
@@ -200,8 +200,10 @@ def backward(
         _release_intermediates(root)
 
 
-def _value(grad: npt.ArrayLike | Variable) -> npt.ArrayLike:
-    return grad.d if isinstance(grad, Variable) else grad
+def _value(grad: npt.ArrayLike | Variable, dtype: np.dtype) -> npt.ArrayLike:
+    if isinstance(grad, int) and -256 <= grad <= 256:
+        return np.asarray(grad, dtype)  # exact in every floating dtype: no need to look
+    return grad.d if isinstance(grad, Variable) else np.asarray(grad)
 
 
 def _release_intermediates(root: Variable) -> None:
