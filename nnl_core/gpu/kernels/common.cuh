@@ -156,6 +156,8 @@ INLINE float exp_of(float x) { return expf(x); }
 INLINE double exp_of(double x) { return exp(x); }
 INLINE float log_of(float x) { return logf(x); }
 INLINE double log_of(double x) { return log(x); }
+INLINE float log1p_of(float x) { return log1pf(x); }
+INLINE double log1p_of(double x) { return log1p(x); }
 INLINE float sqrt_of(float x) { return sqrtf(x); }
 INLINE double sqrt_of(double x) { return sqrt(x); }
 INLINE float pow_of(float x, float y) { return powf(x, y); }
