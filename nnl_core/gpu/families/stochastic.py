@@ -178,12 +178,12 @@ def randn(call: Call) -> Emission:
 
 
 @emitter("nnl::randint")
-def randint(call: Call) -> Emission | None:
+def randint(call: Call) -> Emission:
     """Multiply words by how many integers there are, and reject what would make some likelier."""
     low, high = call.attributes["low"], call.attributes["high"]
     span = high - low
-    if not 1 < span < 2**32:
-        return None  # nothing to draw, or all of a word
+    if span == 1:
+        return _certain(call, low)
     draw = Draw(
         lambda generator: generator.integers(low, high, TRIED, np.int32),
         {"INTEGERS": 1}, low, span, 2**32 % span, bits=32, number="int32_t",
@@ -192,15 +192,21 @@ def randint(call: Call) -> Emission | None:
 
 
 @emitter("nnl::rand_binomial")
-def rand_binomial(call: Call) -> Emission | None:
+def rand_binomial(call: Call) -> Emission:
     """Invert the distribution function, or reject, as it has few or many successes."""
     n, p = call.attributes["n"], float(call.attributes["p"])
     if not n or not p:
-        return None  # draws nothing
+        return _certain(call, 0)
     rarer = p if p <= 0.5 else 1 - p
     none = math.exp(n * math.log1p(-rarer))
     draw = Draw(lambda generator: generator.binomial(n, p, TRIED), {"BINOMIAL": 1}, n, p, none)
     return drawn(call, draw)
+
+
+def _certain(call: Call, value: int) -> Emission:
+    """Return what writes one number, or 0.0, everywhere: such draws take no words."""
+    arguments = (result(), np.int32(value))
+    return Emission((over(kernel(FILE, "certain", UNIFORM=1), call.outputs[0].size, arguments),))
 
 
 @emitter("nnl::rand_gamma")

@@ -55,6 +55,11 @@ extern "C" __global__ void KERNEL(random_key)(const uint64_t *start, const uint6
     key[1] = counter[0] - start[1];
 }
 
+// Of draws that have one result: a number of 32 bits for each.
+extern "C" __global__ void KERNEL(certain)(int32_t *y, int32_t value, int64_t size) {
+    FOR_EACH(i, size) y[i] = value;
+}
+
 // Writes 4 bytes for each number.
 extern "C" __global__ void KERNEL(rand)(const uint64_t *__restrict__ key, float *__restrict__ y,
                                         float width, float low, float last, int64_t size,
