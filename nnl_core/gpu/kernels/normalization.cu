@@ -160,7 +160,7 @@ extern "C" __global__ void KERNEL(gradient_rows)(
 INLINE I at_member(I k, I r, I inner, I count) { return AT; }
 INLINE I moment_of(I i, I inner, I count) { return KEPT; }
 
-const int LOADS = 4;  // of a thread, on their way at once
+const int LOADS = sizeof(I) == 8 ? 2 : 4;  // of a thread, on their way at once
 
 // Number, sum and squared distances from the mean, in two passes over what is in registers; parts
 // are joined as T. Chan, G. Golub and R. LeVeque, "Algorithms for computing the sample variance",
