@@ -134,7 +134,7 @@ def loader(
     device: Device, dtype: str, along: bool, steps: Sequence[int], source: str = "Straight<T>"
 ) -> str:
     """Name what loads an operand: runs of elements where all steps are multiples of them."""
-    itemsize = _itemsize(dtype)
+    itemsize = width_of(dtype)
     run = 16 if on_tensors(device, dtype) else min(16, 4 * itemsize)
     if any(step * itemsize % run for step in steps):
         return f"{'Along' if along else 'Across'}Elements<Frame, T, {source}>"
@@ -260,7 +260,7 @@ def _by_library(plan: Plan, product: Multiplication, outer: tuple[int, ...], mem
         adds=product.bias is not None,
         result_dtype=product.result,
     )
-    itemsize, result = _itemsize(product.dtype), _itemsize(product.result)
+    itemsize, result = width_of(product.dtype), width_of(product.result)
     for number, place in enumerate(np.ndindex(*outer)):
         at_a, at_b = (
             moved(one.address, itemsize * sum(map(int.__mul__, place, one.strides)))
@@ -285,7 +285,7 @@ def _bias_first(product: Multiplication) -> list[Step]:
             min(at_once, rows - row) * product.columns,
             (
                 product.bias,
-                moved(product.c, row * product.columns * _itemsize(product.result)),
+                moved(product.c, row * product.columns * width_of(product.result)),
                 divisor(product.columns),
             ),
         )
@@ -302,11 +302,10 @@ def _by_tiles(device: Device, plan: Plan, product: Multiplication) -> None:
     tiles = -(-product.rows // frame.side) * -(-product.columns // frame.side)
     slices, length = slices_of(device, frame, tiles * members, product.inner)
     computing = computing_dtype(product.dtype)
-    itemsize = _itemsize(product.dtype)
     sliced = slices > 1
     target, bias = product.c, product.bias
     if sliced:
-        target, bias = plan.scratch(slices * product.count * _itemsize(computing)), None
+        target, bias = plan.scratch(slices * product.count * width_of(computing)), None
     pitches = _pitches(product)
     function = with_files(
         kernel(
@@ -348,24 +347,26 @@ def _by_tiles(device: Device, plan: Plan, product: Multiplication) -> None:
     grid = (tiles * slices * members, 1, 1)
     plan.add(Launch(function, grid, (frame.threads, 1, 1), arguments, frame.shared))
     if sliced:
+        dtypes = (computing, product.dtype, product.result)
         ends = (target, product.bias, product.c)
-        add_slices(plan, ends, (computing, product.dtype, product.result), slices, product)
+        plan.add(add_slices(ends, dtypes, slices, product.columns, product.count))
 
 
 def add_slices(
-    plan: Plan,
     addresses: tuple[Address, Address | None, Address],
     dtypes: tuple[str, str, str],
     slices: int,
-    product: Multiplication,
-) -> None:
-    """Add slices one behind the other and a bias to a result."""
+    columns: int,
+    count: int,
+) -> Step:
+    """Add slices one behind the other, and a bias of ``columns`` elements, to a result."""
     parts, bias, target = addresses
     names = dict(zip("WBT", (C_TYPES[one] for one in dtypes), strict=True))
     function = with_files(kernel("product_ends.cu", "add_slices", **names), "divisor.cuh")
-    arguments = (parts, bias or NULL, target, np.int32(slices), divisor(product.columns))
-    plan.add(over(function, product.count, arguments))
+    arguments = (parts, bias or NULL, target, np.int32(slices), divisor(columns))
+    return over(function, count, arguments)
 
 
-def _itemsize(dtype: str) -> int:
+def width_of(dtype: str) -> int:
+    """Return the bytes of an element."""
     return 2 if dtype in HALF_TYPES else np.dtype(dtype).itemsize
