@@ -11,9 +11,10 @@ import os
 import re
 import subprocess
 import sys
-from argparse import ArgumentParser, Namespace
 from collections.abc import Sequence
 from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import NamedTuple
 
 INCLUDE = Path(__file__).resolve().parent / "include"
 QUIET = ("-w", "-Wno-attributes", "-fpermissive")
@@ -24,7 +25,12 @@ FLAGS = (
     "-fsanitize=alignment,bounds,integer-divide-by-zero",
 )
 CHECKS = ("-fsanitize=thread", "--param", "tsan-distinguish-volatile=1", "-O1")
-LINK = ("-nodefaultlibs", "-lm", "-lgcc", "-lc", "-o")  # no sanitizer's library
+LIBRARIES = ("-nodefaultlibs", "-lm", "-lgcc", "-lc")  # no sanitizer's library
+TARGETS = ("--cubin", "--ptx", "--fatbin", "--preprocess")
+VALUED = (
+    *("-arch", "-code", "-gencode", "-o", "-Xcompiler", "-Xptxas", "-ccbin", "-maxrregcount"),
+    *("--compiler-options", "--maxrregcount"),
+)
 TABLE_VERSION = 1  # of include/cuemu_table.h
 ATTRIBUTE = re.compile(r"__attribute__\s*\(\((?:[^()]|\((?:[^()]|\([^()]*\))*\))*\)\)")
 KERNEL = re.compile(r"__attribute__\(\(cuemu_kernel\)\)([^;{]*)")
@@ -99,23 +105,41 @@ def table(names: dict[str, str], *, checked: bool) -> str:
     )
 
 
-def parsed(arguments: Sequence[str]) -> tuple[Namespace, list[str]]:
-    """Return what matters of nvcc's arguments, and those for the preprocessor."""
-    parser = ArgumentParser(prog="nvcc", allow_abbrev=False)
-    for target in ("cubin", "ptx", "fatbin", "preprocess"):
-        parser.add_argument(f"--{target}", dest="target", action="store_const", const=target)
-    parser.add_argument("-arch", default="sm_90")
-    parser.add_argument("-o", dest="output")
-    for ignored in ("-code", "-gencode", "-Xcompiler", "-Xptxas", "-maxrregcount", "-ccbin"):
-        parser.add_argument(ignored)
-    for ignored in ("--compiler-options", "--maxrregcount"):
-        parser.add_argument(ignored)
-    for kind in "IDU":
-        parser.add_argument(f"-{kind}", dest=kind, action="append", default=[])
-    parser.add_argument("source")
-    known, _ = parser.parse_known_args(arguments)
-    passed = [f"-{kind}{value}" for kind in "IDU" for value in getattr(known, kind)]
-    return known, passed
+class Options(NamedTuple):
+    """What matters of nvcc's arguments."""
+
+    target: str
+    architecture: str
+    source: Path
+    output: str
+    preprocessor: list[str]
+
+
+def parsed(arguments: Sequence[str]) -> Options:
+    """Read nvcc's arguments; what concerns only the real compiler is passed over."""
+    found: dict[str, str] = {}
+    preprocessor = []
+    rest = iter(arguments)
+    for argument in rest:
+        name, separator, value = argument.partition("=")
+        if name in TARGETS:
+            found["target"] = name[2:]
+        elif name in VALUED:
+            found[name] = value if separator else next(rest, "")
+        elif argument.startswith(("-I", "-D", "-U")):
+            preprocessor.append(argument if argument[2:] else argument + next(rest, ""))
+        elif not argument.startswith("-"):
+            found["source"] = argument
+    if "target" not in found or "source" not in found:
+        sys.exit("cuemu nvcc: give one of --cubin, --ptx, --fatbin, --preprocess, and a source")
+    source = Path(found["source"])
+    return Options(
+        found["target"],
+        re.sub(r"\D", "", found.get("-arch", "")) or "90",
+        source,
+        found.get("-o", f"{source.stem}.{found['target']}"),
+        preprocessor,
+    )
 
 
 def main(arguments: Sequence[str]) -> None:
@@ -123,30 +147,28 @@ def main(arguments: Sequence[str]) -> None:
     if "--version" in arguments:
         print(version())
         return
-    options, passed = parsed(arguments)
-    architecture = re.sub(r"\D", "", options.arch) or "90"
+    options = parsed(arguments)
     preprocess = [
-        *("g++", "-E", "-x", "c++", f"-D__CUDA_ARCH__={architecture}0", f"-I{INCLUDE}", *passed),
-        *("-include", str(INCLUDE / "cuemu_device.h"), *FLAGS, *QUIET),
+        *("g++", "-E", "-x", "c++", f"-D__CUDA_ARCH__={options.architecture}0", f"-I{INCLUDE}"),
+        *(*options.preprocessor, "-include", str(INCLUDE / "cuemu_device.h"), *FLAGS, *QUIET),
     ]
     if options.target == "preprocess":
-        print(run([*preprocess, "-P", options.source]))
+        print(run([*preprocess, "-P", str(options.source)]))
         return
     real = os.environ.get("CUEMU_REAL_NVCC")
     if real:
         run([real, *arguments, "-o", os.devnull])
-    source = Path(options.source)
     # Loops that wait for a volatile variable end only where its accesses let other threads run.
-    checked = is_checked() or bool(re.search(r"\bvolatile\b", source.read_text("utf-8")))
+    checked = is_checked() or bool(re.search(r"\bvolatile\b", options.source.read_text("utf-8")))
     flags = (*FLAGS, *(CHECKS if checked else ()))
-    text = run([*preprocess, *(CHECKS[:1] if checked else ()), str(source)])
+    text = run([*preprocess, *(CHECKS[:1] if checked else ()), str(options.source)])
     names = kernels(text)
-    preprocessed, target = source.with_suffix(".ii"), source.with_suffix(f".{options.target}")
-    preprocessed.write_text(with_dynamic_shared(text) + table(names, checked=checked))
-    output = options.output or target.name
-    # What the module does not define, the emulator does, which is loaded already.
-    run(["g++", "-shared", "-Wl,-Bsymbolic", *flags, *QUIET, str(preprocessed), *LINK, output])
-    preprocessed.unlink()
+    with TemporaryDirectory() as folder:
+        preprocessed = Path(folder) / f"{options.source.stem}.ii"
+        preprocessed.write_text(with_dynamic_shared(text) + table(names, checked=checked))
+        # What the module does not define, the emulator does, which is loaded already.
+        command = ["g++", "-shared", "-Wl,-Bsymbolic", *flags, *QUIET, str(preprocessed)]
+        run([*command, *LIBRARIES, "-o", options.output])
 
 
 if __name__ == "__main__":

@@ -60,34 +60,34 @@ extern "C" {
 
 CUresult cuMemAlloc(CUdeviceptr *address, size_t bytes) {
     CONTEXT;
-    NOT_IN_CAPTURE;
+    TRY(forbid_unsafe(__func__));
     return allocate(address, bytes, Kind::device);
 }
 
 CUresult cuMemAllocPitch(CUdeviceptr *address, size_t *pitch, size_t width, size_t height,
                          unsigned) {
     CONTEXT;
-    NOT_IN_CAPTURE;
+    TRY(forbid_unsafe(__func__));
     *pitch = (width + 511) & ~size_t(511);
     return allocate(address, *pitch * height, Kind::device);
 }
 
 CUresult cuMemAllocManaged(CUdeviceptr *address, size_t bytes, unsigned) {
     CONTEXT;
-    NOT_IN_CAPTURE;
+    TRY(forbid_unsafe(__func__));
     return allocate(address, bytes, Kind::managed);
 }
 
 CUresult cuMemFree(CUdeviceptr address) {
     ENTER;
     if (!address) return CUDA_SUCCESS;
-    NOT_IN_CAPTURE;
+    TRY(forbid_unsafe(__func__));
     return wait_and_release(address);
 }
 
 CUresult cuMemAllocAsync(CUdeviceptr *address, size_t bytes, CUstream) {
     CONTEXT;
-    NOT_IN_CAPTURE;
+    TRY(forbid_unsafe(__func__));
     return allocate(address, bytes, Kind::device);
 }
 
@@ -117,7 +117,7 @@ CUresult cuMemGetAddressRange(CUdeviceptr *base, size_t *bytes, CUdeviceptr addr
 
 CUresult cuMemHostAlloc(void **address, size_t bytes, unsigned) {
     CONTEXT;
-    NOT_IN_CAPTURE;
+    TRY(forbid_unsafe(__func__));
     CUdeviceptr found = 0;
     CUresult result = allocate(&found, std::max<size_t>(bytes, 1), Kind::host);
     *address = (void *)found;
@@ -128,7 +128,7 @@ CUresult cuMemAllocHost(void **address, size_t bytes) { return cuMemHostAlloc(ad
 
 CUresult cuMemFreeHost(void *address) {
     ENTER;
-    NOT_IN_CAPTURE;
+    TRY(forbid_unsafe(__func__));
     return wait_and_release(CUdeviceptr(address));
 }
 

@@ -31,7 +31,7 @@ static CUresult check_both(CUdeviceptr target, size_t target_bytes, CUdeviceptr 
 
 static CUresult copy_and_wait(CUdeviceptr target, CUdeviceptr source, size_t bytes) {
     CONTEXT;
-    NOT_IN_CAPTURE;
+    TRY(forbid_legacy());
     TRY(check_both(target, bytes, source, bytes));
     if (on_device(target) && on_device(source)) // which does not make the host wait
         return enqueue(nullptr, CU_GRAPH_NODE_TYPE_MEMCPY,
@@ -49,8 +49,7 @@ static CUresult copy_async(CUdeviceptr target, CUdeviceptr source, size_t bytes,
                        [=] { return copy(target, CUdeviceptr(staged->data()), bytes); });
     }
     if (!in_arena(target)) { // pageable: the call returns when it is filled
-        NOT_IN_CAPTURE;
-        TRY(drain(resolve(stream)));
+        TRY(wait_for(stream, __func__));
         return copy(target, source, bytes);
     }
     return enqueue(stream, CU_GRAPH_NODE_TYPE_MEMCPY, [=] { return copy(target, source, bytes); });
@@ -99,8 +98,7 @@ static CUresult copy_box(const CUDA_MEMCPY3D &box, CUstream stream, bool async) 
     };
     if (async && in_arena(from.begin) && in_arena(to.begin))
         return enqueue(stream, CU_GRAPH_NODE_TYPE_MEMCPY, run);
-    NOT_IN_CAPTURE;
-    TRY(drain(resolve(stream)));
+    TRY(wait_for(stream, __func__));
     return run();
 }
 

@@ -206,7 +206,7 @@ CUresult cuCtxGetDevice(CUdevice *device) {
 
 CUresult cuCtxSynchronize(void) {
     CONTEXT;
-    NOT_IN_CAPTURE;
+    TRY(forbid_waiting(__func__));
     driver.synchronizations++;
     return drain_all();
 }
@@ -259,8 +259,9 @@ CUresult cuDevicePrimaryCtxRetain(CUcontext *context, CUdevice device) {
 
 CUresult cuDevicePrimaryCtxRelease(CUdevice device) {
     ENTER;
-    if (!exists(device)) return CUDA_ERROR_INVALID_DEVICE;
-    if (--driver.devices[device].primary.references == 0) {
+    int &references = driver.devices[device].primary.references;
+    if (!references) return CUDA_ERROR_INVALID_CONTEXT;
+    if (--references == 0) {
         drain_all();
         reset_device();
     }

@@ -8,6 +8,7 @@
 #include <memory>
 #include <mutex>
 #include <set>
+#include <thread>
 
 using Task = std::function<CUresult()>;
 
@@ -23,8 +24,10 @@ struct Node { // of a graph, in the order of capture
 struct CUgraph_st {
     std::vector<Node> nodes;
     unsigned branches = 1;
-    bool open = true;      // still being captured
-    std::string forbidden; // what made the capture invalid
+    bool open = true; // still being captured
+    CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_GLOBAL;
+    std::thread::id thread; // that began it
+    std::string forbidden;  // what made the capture invalid
 };
 using Graph = std::shared_ptr<CUgraph_st>;
 struct CUgraphExec_st {
@@ -87,9 +90,14 @@ CUresult enqueue(CUstream stream, CUgraphNodeType type, Task task);
 CUresult drain(CUstream stream); // run all that is queued on it, and what that waits for
 CUresult drain(CUstream stream, uint64_t serial);
 CUresult drain_all();
+CUresult wait_for(CUstream stream, const char *function); // unless a capture forbids it
 void reset_device(); // what destroying a context does after a fault
-// If some stream is captured, the call is forbidden and makes the captures invalid.
-CUresult forbid_in_capture(const char *function);
+// A call that a capture forbids makes the capture invalid. Waiting for all streams: in any capture;
+// calls that may make the driver wait: as the mode of the capture says; work on the legacy stream:
+// while a blocking stream of its device is captured.
+CUresult forbid_waiting(const char *function);
+CUresult forbid_unsafe(const char *function);
+CUresult forbid_legacy();
 CUresult check_range(CUdeviceptr address, size_t bytes, const char *what);
 
 inline int current_device() { return contexts.back()->device; }
@@ -102,7 +110,5 @@ inline int current_device() { return contexts.back()->device; }
     ENTER;                                                                                         \
     if (contexts.empty()) return CUDA_ERROR_INVALID_CONTEXT;                                       \
     if (driver.sticky) return driver.sticky
-#define NOT_IN_CAPTURE                                                                             \
-    if (CUresult forbidden = forbid_in_capture(__func__)) return forbidden
 #define TRY(call)                                                                                  \
     if (CUresult result = call) return result

@@ -21,13 +21,15 @@ static bool all_joined(const Graph &graph) {
 
 extern "C" {
 
-CUresult cuStreamBeginCapture(CUstream stream, CUstreamCaptureMode) {
+CUresult cuStreamBeginCapture(CUstream stream, CUstreamCaptureMode mode) {
     CONTEXT;
     if (!driver.streams.count(stream))
         return fail(CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED,
                     "the legacy default stream cannot be captured");
     if (stream->capture) return fail(CUDA_ERROR_ILLEGAL_STATE, "the stream is captured already");
     stream->capture = std::make_shared<CUgraph_st>();
+    stream->capture->mode = mode;
+    stream->capture->thread = std::this_thread::get_id();
     stream->origin = true;
     stream->branch = 0;
     return CUDA_SUCCESS;

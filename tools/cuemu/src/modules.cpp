@@ -75,7 +75,7 @@ static void unload(Module *module) {
 
 static CUresult load(CUmodule *out, const char *image) {
     CONTEXT;
-    NOT_IN_CAPTURE;
+    TRY(forbid_unsafe(__func__));
     auto *header = (const Elf64_Ehdr *)image;
     if (memcmp(header->e_ident, ELFMAG, 4))
         return fail(CUDA_ERROR_INVALID_IMAGE, "the emulator loads only what its own stand-in for "

@@ -80,14 +80,37 @@ static void invalidate_captures(const std::string &why, bool blocking_only) {
             stream->capture->forbidden = why;
 }
 
-CUresult forbid_in_capture(const char *function) {
-    for (CUstream stream : driver.streams) {
-        if (!stream->capture) continue;
-        std::string why = std::string(function) + " is not allowed while a stream is captured";
-        invalidate_captures(why, false);
-        return fail(CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED, why);
-    }
-    return CUDA_SUCCESS;
+template <class Condition> static bool any_capture(Condition condition) {
+    return std::any_of(driver.streams.begin(), driver.streams.end(), [&](CUstream stream) {
+        return stream->capture && condition(*stream->capture);
+    });
+}
+
+static CUresult forbid(const char *function) {
+    std::string why = std::string(function) + " is not allowed while a stream is captured";
+    invalidate_captures(why, false);
+    return fail(CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED, why);
+}
+
+CUresult forbid_waiting(const char *function) {
+    return any_capture([](const CUgraph_st &) { return true; }) ? forbid(function) : CUDA_SUCCESS;
+}
+
+CUresult forbid_unsafe(const char *function) {
+    bool forbidden = any_capture([](const CUgraph_st &graph) {
+        return graph.mode == CU_STREAM_CAPTURE_MODE_GLOBAL ||
+               (graph.mode == CU_STREAM_CAPTURE_MODE_THREAD_LOCAL &&
+                graph.thread == std::this_thread::get_id());
+    });
+    return forbidden ? forbid(function) : CUDA_SUCCESS;
+}
+
+CUresult wait_for(CUstream stream, const char *function) {
+    stream = resolve(stream);
+    if (!is_known(stream)) return fail(CUDA_ERROR_INVALID_HANDLE, "unknown or destroyed stream");
+    if (stream->capture) return forbid(function);
+    if (is_legacy(stream)) TRY(forbid_legacy());
+    return drain(stream);
 }
 
 static CUresult capture(CUstream stream, CUgraphNodeType type, Task task) {
@@ -99,8 +122,8 @@ static CUresult capture(CUstream stream, CUgraphNodeType type, Task task) {
     return CUDA_SUCCESS;
 }
 
-static CUresult check_legacy(CUstream stream) {
-    for (CUstream other : blocking_streams(stream->device)) {
+CUresult forbid_legacy() {
+    for (CUstream other : blocking_streams(current_device())) {
         if (!other->capture) continue;
         std::string why = "work on the legacy stream while a blocking stream is captured";
         invalidate_captures(why, true);
@@ -121,7 +144,7 @@ CUresult enqueue(CUstream stream, CUgraphNodeType type, Task task) {
     stream = resolve(stream);
     if (!is_known(stream)) return fail(CUDA_ERROR_INVALID_HANDLE, "unknown or destroyed stream");
     if (stream->capture) return capture(stream, type, std::move(task));
-    if (is_legacy(stream)) TRY(check_legacy(stream));
+    if (is_legacy(stream)) TRY(forbid_legacy());
     stream->queue.push_back({++driver.last_serial, std::move(task)});
     if (!options.lazy_streams) return drain(stream);
     if (options.random_order) run_ahead();
@@ -156,21 +179,16 @@ CUresult cuStreamDestroy(CUstream stream) {
 
 CUresult cuStreamSynchronize(CUstream stream) {
     CONTEXT;
-    stream = resolve(stream);
-    if (!is_known(stream)) return CUDA_ERROR_INVALID_HANDLE;
-    NOT_IN_CAPTURE;
     driver.synchronizations++;
-    return drain(stream);
+    return wait_for(stream, __func__);
 }
 
 CUresult cuStreamQuery(CUstream stream) { // "not ready" once, then progress: polling loops end
     CONTEXT;
     stream = resolve(stream);
-    if (!is_known(stream)) return CUDA_ERROR_INVALID_HANDLE;
-    NOT_IN_CAPTURE;
-    if (stream->queue.empty()) return CUDA_SUCCESS;
-    TRY(drain(stream));
-    return CUDA_ERROR_NOT_READY;
+    bool ready = is_known(stream) && stream->queue.empty();
+    TRY(wait_for(stream, __func__));
+    return ready ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY;
 }
 
 CUresult cuStreamAttachMemAsync(CUstream, CUdeviceptr, size_t, unsigned) {
@@ -239,7 +257,7 @@ static CUresult check_not_captured(CUevent event) {
 CUresult cuEventSynchronize(CUevent event) {
     CONTEXT;
     TRY(check_not_captured(event));
-    NOT_IN_CAPTURE;
+    TRY(forbid_unsafe(__func__));
     driver.synchronizations++;
     return is_pending(event) ? drain(event->stream, event->serial) : driver.sticky;
 }
@@ -247,6 +265,7 @@ CUresult cuEventSynchronize(CUevent event) {
 CUresult cuEventQuery(CUevent event) {
     CONTEXT;
     TRY(check_not_captured(event));
+    TRY(forbid_unsafe(__func__));
     if (!is_pending(event)) return CUDA_SUCCESS;
     if (!event->polled) {
         event->polled = true;
