@@ -9,6 +9,7 @@ from nnl_core.cpu.backend import NumpyBackend
 from nnl_core.errors import BackendError
 from nnl_core.gpu.compiler import Compiler
 from nnl_core.gpu.device import DeviceBuffer, device
+from nnl_core.gpu.prefetch import Prefetcher
 from nnl_core.gpu.probe import probe
 from nnl_core.gpu.program import CudaProgram
 from nnl_core.graph.ir import ABSENT, Graph, Instruction
@@ -56,6 +57,14 @@ class CudaBackend:
     def part(self, buffer: DeviceBuffer, start: int, spec: Spec) -> DeviceBuffer:
         """Return a place in a flat buffer, from an element on, as a buffer that shares memory."""
         return buffer.part(start * spec.dtype.itemsize, spec)
+
+    def prefetcher(self) -> Prefetcher:
+        """Return what copies batches to the device while it computes."""
+        return Prefetcher(self.device)
+
+    def fetch(self, buffers: Sequence[DeviceBuffer]) -> Callable[[], list[Array]]:
+        """Begin to copy buffers to the host; what is returned waits for them."""
+        return self.device.fetch(buffers)
 
     def run(
         self,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import sys
 from collections.abc import Callable
 from functools import cache
 
@@ -101,5 +102,6 @@ class CapturedGraph:
             self._destroy(self._executable)
             self._executable = ctypes.c_void_p()
 
-    def __del__(self) -> None:
-        self.close()
+    def __del__(self, is_over: Callable[[], bool] = sys.is_finalizing) -> None:
+        if not is_over():  # then the driver has gone, and so have the names in this module
+            self.close()

@@ -6,9 +6,10 @@ import atexit
 import threading
 import weakref
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cached_property
-from typing import Any
+from itertools import accumulate
+from typing import Any, cast
 
 import numpy as np
 
@@ -17,6 +18,7 @@ from nnl_core.gpu.memory import Block, Pool
 from nnl_core.graph.operator import Array
 from nnl_core.graph.spec import Spec
 
+ALIGNMENT = 16  # bytes: pieces of one block of page-locked memory begin at multiples
 STAGED = 1 << 22  # bytes up to which a copy to the device goes by page-locked memory
 
 
@@ -159,6 +161,11 @@ class Device:
         """Return uninitialised memory for a value."""
         return DeviceBuffer(spec, *self.allocate(spec.nbytes))
 
+    def page_locked(self, size: int) -> Block:
+        """Return a block of the host's memory that the device reads and writes by itself."""
+        with self:
+            return self._page_locked.allocate(size)
+
     def when_full(self, holder: Any) -> None:
         """Call ``holder.release()`` when memory is short; the holder is not kept alive."""
         self._idle.add(holder)
@@ -194,7 +201,7 @@ class Device:
                 self._keep(staged, where)
             else:
                 self.stream.synchronize()
-                self.cuda.memcpy_htod(buffer.address, _raw(source))
+                self.cuda.memcpy_htod(buffer.address, raw(source))
 
     def read(self, buffer: DeviceBuffer) -> Array:
         """Wait for what was enqueued and return a new array of the buffer's elements."""
@@ -202,8 +209,40 @@ class Device:
         with self:
             self.synchronize()
             if array.nbytes:
-                self.cuda.memcpy_dtoh(_raw(array), buffer.address)
+                self.cuda.memcpy_dtoh(raw(array), buffer.address)
         return array
+
+    def fetch(self, buffers: Sequence[DeviceBuffer]) -> Callable[[], list[Array]]:
+        """Enqueue copies of buffers to the host; what is returned waits for them, and for no more.
+
+        It gives new arrays of the elements as they are now, or raises as `synchronize` does.
+        """
+        wanted = [*buffers, self._failure]
+        sizes = [-(-one.spec.nbytes // ALIGNMENT) * ALIGNMENT for one in wanted]
+        starts = [0, *accumulate(sizes)]
+        staged = self.page_locked(starts[-1])
+
+        def piece(number: int) -> Array:
+            start = starts[number]
+            return cast("Array", staged.memory[start : start + wanted[number].spec.nbytes])
+
+        with self:
+            for number, one in enumerate(wanted):
+                if one.spec.nbytes:
+                    self.cuda.memcpy_dtoh_async(piece(number), one.address, self.stream)
+            event = self.cuda.Event(self.cuda.event_flags.DISABLE_TIMING)
+            event.record(self.stream)
+
+        def fetched() -> list[Array]:
+            with self:
+                event.synchronize()
+                self._raise(int(piece(len(buffers)).view(np.int32)[0]))
+            return [
+                np.array(piece(number)).view(one.spec.dtype).reshape(one.spec.shape)
+                for number, one in enumerate(buffers)
+            ]
+
+        return fetched
 
     def copy(self, target: int, source: int, size: int) -> None:
         """Enqueue a copy of bytes from one place on the device to another."""
@@ -220,10 +259,14 @@ class Device:
         with self:
             self.stream.synchronize()
             found = np.zeros((), np.int32)
-            self.cuda.memcpy_dtoh(_raw(found), self._failure.address)
-            if found:
-                self.write(self._failure, np.zeros((), np.int32))
-                raise OperatorError(self._failures[int(found)])
+            self.cuda.memcpy_dtoh(raw(found), self._failure.address)
+            self._raise(int(found))
+
+    def _raise(self, number: int) -> None:
+        """Raise `OperatorError` where a failure has a number, and forget it."""
+        if number:
+            self.write(self._failure, np.zeros((), np.int32))
+            raise OperatorError(self._failures[number])
 
     # Failures -----------------------------------------------------------------------------------
 
@@ -241,8 +284,8 @@ class Device:
         """Return page-locked memory with the bytes, from where a copy does not wait."""
         while self._staged and self._staged[0][0].query():
             self._staged.popleft()
-        staged = self._page_locked.allocate(source.nbytes)
-        staged.memory[: source.nbytes] = _raw(source)
+        staged = self.page_locked(source.nbytes)
+        staged.memory[: source.nbytes] = raw(source)
         return staged
 
     def _keep(self, staged: Block, stream: Any) -> None:
@@ -261,7 +304,7 @@ class Device:
             return float(start.time_till(end)) / 1e3
 
 
-def _raw(array: Array) -> Array:
+def raw(array: Array) -> Array:
     """Return the bytes of a contiguous array: PyCUDA knows no ``bfloat16``."""
     return array.reshape(-1).view(np.uint8)
 

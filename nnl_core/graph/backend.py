@@ -59,6 +59,33 @@ class DeviceBackend(Backend, Protocol):
         """Return a place in a flat buffer, from an element on, as a buffer sharing its memory."""
 
 
+class Prefetcher(Protocol):
+    """Copies batches to a device, each while the one before is computed on."""
+
+    def place(self, parts: Sequence[Mapping[str, npt.NDArray[Any]]]) -> Any:
+        """Begin to copy a batch, given as the arrays of its parts."""
+
+    def take(self, batch: Any) -> Sequence[Mapping[str, Buffer]]:
+        """Return the buffers of what was placed; they hold it until the next but one is placed."""
+
+    def close(self) -> None:
+        """Copy no more."""
+
+
+@runtime_checkable
+class Streaming(Protocol):
+    """A backend whose device computes while the host goes on, and copies meanwhile.
+
+    No backend has to: others are given values before a program runs, and asked for them after it.
+    """
+
+    def prefetcher(self) -> Prefetcher:
+        """Return what copies batches to the device."""
+
+    def fetch(self, buffers: Sequence[Buffer]) -> Callable[[], list[npt.NDArray[Any]]]:
+        """Begin to copy elements as they are now; what is returned waits for them."""
+
+
 @runtime_checkable
 class Binding(Protocol):
     """A backend that prepares a call of an operator once, for dynamic graphs repeat few of them.
