@@ -11,6 +11,7 @@ from nnl_core.gpu.kernel import (
     NULL,
     THREADS,
     Address,
+    Argument,
     Call,
     Emission,
     Launch,
@@ -68,7 +69,7 @@ def _scan(
     }
     if x.dtype.name in FLOATING:
         defines["FLOATS"] = 1
-    arguments = (
+    arguments: tuple[Argument, ...] = (
         given(0) if source is None else source,
         factors,
         result(),
