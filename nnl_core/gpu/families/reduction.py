@@ -24,9 +24,11 @@ from nnl_core.gpu.kernel import (
     emitter,
     given,
     kernel,
+    over,
     result,
     scratch,
 )
+from nnl_core.gpu.ordering import zero
 from nnl_core.graph.spec import Spec
 from nnl_core.operators.arithmetic import repeated_axes
 
@@ -112,6 +114,16 @@ class Reduction:
     def fits(self) -> bool:
         """Whether the kernels know as many axes."""
         return max(len(self.kept), len(self.reduced)) <= MOST_AXES
+
+    def keep_all(self) -> None:
+        """Count the kept axis that lies last among the others."""
+        if not self.along_last:
+            self.kept.insert(0, Run(self.width, 1, False))
+
+    def places(self) -> tuple[Argument, ...]:
+        """Return where results and the elements of their parts lie, and how many a part has."""
+        axes = self._axes(self.kept, 1), self._axes(self.reduced, 1)
+        return (*axes[0], *axes[1], self.index.number(self.count))
 
     def vector(self, most: int) -> int:
         """Return how many elements can be read at once."""
@@ -318,3 +330,35 @@ def in_two_passes(call: Call) -> Emission | None:
     added = computing_type(x.dtype)
     fold = Fold(operation, added, x.dtype, sizeof(added), FIRSTS[operation], number)
     return reduce(call, axes, fold)
+
+
+def _at_places(
+    call: Call, entry: str, shape: tuple[int, ...], before: tuple[Step, ...]
+) -> Emission | None:
+    """Move one element of each reduced part of an array of that shape."""
+    x, index = call.inputs
+    if x is None or index is None or index.dtype.kind not in "iu":
+        return None
+    reduction = Reduction(call, Spec(shape, x.dtype), call.attributes["axes"])
+    reduction.keep_all()
+    if not reduction.fits:
+        return None
+    types = {"T": c_type(x.dtype), "PLACE": c_type(index.dtype), "INDEX": reduction.index.c_type}
+    arguments = (given(0), given(1), result(), *reduction.places())
+    run = kernel("reduction.cu", entry, **types)
+    return Emission((*before, over(run, reduction.results, arguments)))
+
+
+@emitter("nnl::pick_reduced")
+def pick_reduced(call: Call) -> Emission | None:
+    """An element of each part."""
+    x = call.inputs[0]
+    assert x is not None
+    return _at_places(call, "pick", x.shape, ())
+
+
+@emitter("nnl::place_reduced")
+def place_reduced(call: Call) -> Emission | None:
+    """Zeros, then an element of each part: no two have one place."""
+    y = call.outputs[0]
+    return _at_places(call, "place", y.shape, (zero(result(), y.nbytes),))

@@ -10,11 +10,26 @@
 //   INDEX      an integer that holds the number of elements
 //   ROWS       whether the last axis is reduced
 //   MAP(x)     what is made of an element before anything else (by default nothing)
+// or, without OPERATION, for single elements of reduced parts, PLACE, a position among them.
 //
 // rows:    the last axis is reduced: a team of 1 to 32 threads or a block goes through a row.
 // columns: the last axis is kept: blocks of (along it, through the reduced ones).
 // Where there are too few results to fill the device, `..._parts` reduces each in several parts
 // (grid.y), laid out (parts, results), and `join` combines these in their order.
+// Where the items of up to three merged axes lie, the fastest first.
+struct Axes {
+    INDEX first, second, stride0, stride1, stride2;
+    __device__ __forceinline__ INDEX at(INDEX i) const {
+        if (i < first) return i * stride0;
+        INDEX rest = i / first;
+        i = (i - rest * first) * stride0;
+        if (rest < second) return i + rest * stride1;
+        INDEX last = rest / second;
+        return i + (rest - last * second) * stride1 + last * stride2;
+    }
+};
+
+#ifdef OPERATION
 #ifndef MAP
 #define MAP(x) (x)
 #define NNL_OWN_MAP
@@ -158,19 +173,6 @@ struct LogSum : Sum {
     static __device__ ACC finish(State a, Known known) { return known.first + log_of(a); }
 };
 #endif
-
-// Where the items of up to three merged axes lie, the fastest first.
-struct Axes {
-    INDEX first, second, stride0, stride1, stride2;
-    __device__ __forceinline__ INDEX at(INDEX i) const {
-        if (i < first) return i * stride0;
-        INDEX rest = i / first;
-        i = (i - rest * first) * stride0;
-        if (rest < second) return i + rest * stride1;
-        INDEX last = rest / second;
-        return i + (rest - last * second) * stride1 + last * stride2;
-    }
-};
 
 typedef Vector<T, VECTOR> Chunk;
 
@@ -351,4 +353,32 @@ extern "C" __global__ void KERNEL(join)(const OPERATION::State *__restrict__ par
 #ifdef NNL_OWN_MAP
 #undef NNL_OWN_MAP
 #undef MAP
+#endif
+
+#else
+// Of each of `results` parts of an array, the element where `index` says; negative ones count from the
+// end of the part, those beyond it are of no element.
+INLINE INDEX place_of(INDEX at, const PLACE *index, Axes kept, Axes reduced, INDEX count) {
+    int64_t place = (int64_t)index[at];
+    if (place < 0) place += count;
+    return place < 0 || place >= count ? -1 : kept.at(at) + reduced.at((INDEX)place);
+}
+
+extern "C" __global__ void KERNEL(pick)(const T *__restrict__ x, const PLACE *__restrict__ index,
+                                        T *__restrict__ y, Axes kept, Axes reduced, INDEX count,
+                                        int64_t results) {
+    FOR_EACH(at, results) {
+        INDEX place = place_of(at, index, kept, reduced, count);
+        y[at] = place < 0 ? (T)0.0f : x[place];
+    }
+}
+
+extern "C" __global__ void KERNEL(place)(const T *__restrict__ g, const PLACE *__restrict__ index,
+                                         T *__restrict__ y, Axes kept, Axes reduced, INDEX count,
+                                         int64_t results) {
+    FOR_EACH(at, results) {
+        INDEX place = place_of(at, index, kept, reduced, count);
+        if (place >= 0) y[place] = g[at];
+    }
+}
 #endif
