@@ -31,6 +31,7 @@ RULES = {
     "mlp": Rule("Momentum", {"lr": 0.01, "momentum": 0.9}),
     "lenet": Rule("Momentum", {"lr": 0.01, "momentum": 0.9}),
     "resnet20": Rule("Momentum", {"lr": 0.01, "momentum": 0.9}, decay=1e-4),
+    "resnet50": Rule("Momentum", {"lr": 0.01, "momentum": 0.9}, decay=1e-4),
     "gpt": Rule("Adam", {"alpha": 3e-4}),
     "dcgan": Rule("Adam", {"alpha": 2e-5, "beta1": 0.5}),  # ten times as much amplifies rounding
     "lstm": Rule("Sgd", {"lr": 0.1}),
@@ -58,6 +59,8 @@ def batch(case: str) -> Arrays:
             return {"x": normal(128, 1, 28, 28), "y": labels(10, 128, 1)}
         case "resnet20":
             return {"x": normal(64, 3, 32, 32), "y": labels(10, 64, 1)}
+        case "resnet50":
+            return {"x": normal(64, 3, 224, 224), "y": labels(1000, 64, 1)}
         case "gpt":
             text = labels(256, 8, 129)
             return {"x": text[:, :-1].copy(), "y": text[:, 1:, None].copy()}

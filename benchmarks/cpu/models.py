@@ -76,10 +76,10 @@ def resnet20(n: Engine, x: Any) -> Any:
     return n.PF.affine(n.F.global_average_pooling(x), 10, name="scores")
 
 
-def resnet50(n: Engine, x: Any) -> Any:
-    """Return the scores of He et al.'s network of 50 layers, with running statistics."""
+def resnet50(n: Engine, x: Any, training: bool = True) -> Any:
+    """Return the scores of He et al.'s network of 50 layers; by running statistics if it infers."""
     with n.scope("first"):
-        x = n.F.relu(_convolution(n, x, 64, 7, 2, False))
+        x = n.F.relu(_convolution(n, x, 64, 7, 2, training))
     x = n.F.max_pooling(x, (3, 3), (2, 2), pad=(1, 1))
     number = 0
     for stage, blocks in enumerate((3, 4, 6, 3)):
@@ -90,10 +90,10 @@ def resnet50(n: Engine, x: Any) -> Any:
                 layers = ((maps, 1, 1), (maps, 3, stride), (4 * maps, 1, 1))
                 for place, layer in enumerate(layers):
                     with n.scope(f"body/{place}"):
-                        y = _convolution(n, n.F.relu(y) if place else y, *layer, False)
+                        y = _convolution(n, n.F.relu(y) if place else y, *layer, training)
                 if not block:
                     with n.scope("shortcut"):
-                        x = _convolution(n, x, 4 * maps, 1, stride, False)
+                        x = _convolution(n, x, 4 * maps, 1, stride, training)
             x = n.F.relu(x + y)
             number += 1
     return n.PF.affine(n.F.global_average_pooling(x), 1000, name="scores")

@@ -96,7 +96,7 @@ def model_of(shape: Sequence[int], values: Arrays) -> bytes:
     """Return ResNet-50 as a file's bytes, batch normalisation left for the runtime to fold."""
     graph = Graph(values)
     engine = models.Engine(graph, graph, graph.scope, *(2 * [NotImplemented]))
-    y = models.resnet50(engine, Value(graph, "x"))
+    y = models.resnet50(engine, Value(graph, "x"), training=False)
     stored = [
         numpy_helper.from_array(array.ravel() if "/bn/" in name else array, name)
         for name, array in values.items()

@@ -139,7 +139,7 @@ class Gpt(nn.Module):
         self.scores = nn.Linear(WIDTH, WORDS, bias=False)
 
     def forward(self, tokens: Any) -> Any:
-        positions = torch.arange(tokens.shape[1])
+        positions = torch.arange(tokens.shape[1], device=tokens.device)
         x = self.words(tokens) + self.positions(positions)
         return self.scores(self.last(self.blocks(x)))
 
@@ -210,6 +210,7 @@ MODELS: dict[str, Any] = {
     "mlp": lambda: Perceptron(784, 512, 512, 10, activation=nnF.relu),
     "lenet": LeNet,
     "resnet20": ResNet20,
+    "resnet50": ResNet50,
     "gpt": Gpt,
     "lstm": Lstm,
     "resnet50-1": ResNet50,

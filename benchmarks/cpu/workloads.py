@@ -128,7 +128,7 @@ def build(
         outputs: list[nnl.Variable] = []
         if case in INFERENCE:
             with nnl.no_grad():
-                outputs = [models.resnet50(ENGINE, inputs["x"])]
+                outputs = [models.resnet50(ENGINE, inputs["x"], training=False)]
         elif case == "dcgan":
             losses, outputs = _adversarial(inputs)
         else:
