@@ -155,7 +155,7 @@ def _of_project(workbench: Workbench, model: Model, data: str, size: int) -> Inf
 
     from nnl_core.data import Batch
     from nnl_core.data.source import take_at
-    from nnl_core.training.evaluator import feed
+    from nnl_core.training.feeding import feed
     from nnl_core.training.latency import Inference
 
     source = workbench.data(data)

@@ -176,10 +176,19 @@ class DataIterator:
             genuine = min(max(len(order) - begin, 0), len(ids))
             yield Task(number, ids, genuine, self.seed, epoch)
 
-    def epoch(self, number: int = 0, start: int = 0) -> Iterator[Batch]:
-        """Yield the batches of an epoch, beginning with batch ``start``."""
+    def epoch(
+        self,
+        number: int = 0,
+        start: int = 0,
+        place: Callable[[dict[str, Array]], object] | None = None,
+    ) -> Iterator[Batch]:
+        """Yield the batches of an epoch, beginning with batch ``start``.
+
+        ``place`` is for this epoch what the iterator's own is for all.
+        """
         batches = self._batches(number, start)
-        return batches if self.place is None else self._placed(batches, self.place)
+        place = place or self.place
+        return batches if place is None else self._placed(batches, place)
 
     def _batches(self, number: int, start: int) -> Generator[Batch, None, None]:
         if start >= len(self):

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from functools import partial
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, runtime_checkable
+from functools import cache, partial
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeGuard, runtime_checkable
 
 import numpy.typing as npt
 
@@ -72,8 +72,7 @@ class Prefetcher(Protocol):
         """Copy no more."""
 
 
-@runtime_checkable
-class Streaming(Protocol):
+class Streaming(DeviceBackend, Protocol):
     """A backend whose device computes while the host goes on, and copies meanwhile.
 
     No backend has to: others are given values before a program runs, and asked for them after it.
@@ -84,6 +83,16 @@ class Streaming(Protocol):
 
     def fetch(self, buffers: Sequence[Buffer]) -> Callable[[], list[npt.NDArray[Any]]]:
         """Begin to copy elements as they are now; what is returned waits for them."""
+
+
+def streams(backend: Backend) -> TypeGuard[Streaming]:
+    """Tell whether a backend is one of these; asked in each step."""
+    return _streams(type(backend))
+
+
+@cache
+def _streams(kind: type) -> bool:
+    return hasattr(kind, "prefetcher") and hasattr(kind, "fetch")
 
 
 @runtime_checkable

@@ -12,7 +12,7 @@ from nnl_core.data import Batch, DataSource
 from nnl_core.errors import DataError
 from nnl_core.graph.execute import forward_all
 from nnl_core.graph.variable import Variable
-from nnl_core.training.evaluator import feed
+from nnl_core.training.feeding import feed
 from nnl_core.training.metrics import LOSSES
 from nnl_core.training.model import Model, Network
 

@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from nnl_core.data import Batch, DataIterator, DataSource
+from nnl_core.data.source import Array
 from nnl_core.errors import DataError
 from nnl_core.graph.execute import forward_all
 from nnl_core.graph.spec import Spec
 from nnl_core.graph.variable import Variable
 from nnl_core.hooks import EvaluationEnd, EvaluationStart
 from nnl_core.session import Session, current_session
+from nnl_core.training.feeding import feed
 from nnl_core.training.metrics import Metric, Table, values_of
 from nnl_core.training.model import Model, Network
+from nnl_core.training.outcomes import begin_reading, lateness
 
 
 class Networks:
@@ -38,13 +42,6 @@ class Networks:
         if batch_size not in self._built:
             self._built[batch_size] = self._model.build(self._fields, batch_size, training=False)
         return self._built[batch_size]
-
-
-def feed(network: Network, batch: Batch) -> None:
-    """Copy a batch into a network's inputs."""
-    arrays = batch.arrays
-    for name, variable in network.inputs.items():
-        variable.data.write(arrays[name])
 
 
 class Evaluator:
@@ -93,7 +90,15 @@ class Evaluator:
 
     def measure(self) -> dict[str, Metric]:
         """Return the metrics, fed with all samples: those of several processes can be merged."""
-        metrics = None
+        metrics: dict[str, Metric] | None = None
+        waiting: deque[tuple[Callable[[], dict[str, Array]], int]] = deque()
+
+        def settle(metrics: Mapping[str, Metric], behind: int = 0) -> None:
+            while len(waiting) > behind:
+                read, count = waiting.popleft()
+                for name, array in read().items():
+                    metrics[name].add(array, count)
+
         for batch in self.iterator.epoch():
             network = self._networks.fed(batch)
             if not network.measured:
@@ -103,8 +108,9 @@ class Evaluator:
                 )
             metrics = metrics or self.model.new_metrics(network)
             forward_all(list(network.measured.values()), clear_buffer=True)
-            for name, variable in network.measured.items():
-                metrics[name].add(variable.d, len(batch))
+            waiting.append((begin_reading(network), len(batch)))
+            settle(metrics, lateness())
+        settle(metrics or {})
         return metrics or {}
 
 

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import math
 import platform
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -16,9 +15,8 @@ import numpy as np
 from nnl_core import __version__, random
 from nnl_core.data import Batch, DataIterator, DataSource
 from nnl_core.data.iterator import LastBatch, WorkerKind
-from nnl_core.errors import ModelError, NotFiniteError, PluginError, TrainingError
+from nnl_core.errors import ModelError, PluginError, TrainingError
 from nnl_core.graph.backend import current_backend
-from nnl_core.graph.dtypes import is_floating
 from nnl_core.hooks import (
     CheckpointLoad,
     CheckpointSave,
@@ -41,9 +39,11 @@ from nnl_core.session import Session, current_session
 from nnl_core.solvers.step import CompiledStep, compile_step
 from nnl_core.training.checkpoint import Checkpoint
 from nnl_core.training.checkpoint_policy import CheckpointPolicy, CheckpointWriter
-from nnl_core.training.evaluator import Evaluator, feed
+from nnl_core.training.evaluator import Evaluator
+from nnl_core.training.feeding import Buffers, fed_ahead, feed, part_sizes, parts_of
 from nnl_core.training.metrics import QUICK, Table, values_of
 from nnl_core.training.model import Model, Network
+from nnl_core.training.outcomes import Outcome, Outcomes, lateness
 from nnl_core.training.state import TrainResult, TrainState
 from nnl_core.training.tracking import MetricHistory
 
@@ -175,11 +175,12 @@ class Trainer:
             "loss_scale": loss_scale,
         }
         self._stop: str | None = None
+        self._outcomes = Outcomes()
         self._steps: dict[int, tuple[Network, CompiledStep]] = {}
         random.seed(seed)
         # All of them now, so that random nodes get the same numbers however far a run goes.
         sizes = dict.fromkeys(
-            part for size in self.iterator.sizes for part in _part_sizes(size, accumulate)
+            part for size in self.iterator.sizes for part in part_sizes(size, accumulate)
         )
         networks = [self._step(size)[0] for size in sizes]
         for evaluator in self.evaluators:
@@ -215,15 +216,17 @@ class Trainer:
 
     def parts(self, batch: Batch) -> list[tuple[Batch, Network]]:
         """Return the parts that a batch is computed in, each with the network it runs through."""
-        return [(part, self._step(len(part))[0]) for part in _parts(batch, self.accumulate)]
+        return [(part, self._step(len(part))[0]) for part in parts_of(batch, self.accumulate)]
 
     def running_metrics(self) -> dict[str, float]:
         """Return loss and metrics of the epoch so far: numbers that are found in no time."""
+        self._outcomes.settle(self._metrics)
         quick = {name: m for name, m in self._metrics.items() if m.state.size <= QUICK}
         return values_of(quick)[0]
 
     def report(self, name: str, value: float) -> None:
         """Tell all who listen of a number that is worth keeping, after the steps made so far."""
+        self._settle()
         if self.session.events.metric is not None:
             self.session.events.metric(MetricReported(name, float(value), self.state.step))
 
@@ -233,6 +236,7 @@ class Trainer:
         What is restored from it goes on as this run does, bit for bit, if it is made between two
         steps: see the event ``nnl_on_safe_point``.
         """
+        self._settle()
         parameters = self.model.parameters
         made = Checkpoint(
             state=replace(self.state),
@@ -308,6 +312,7 @@ class Trainer:
         self.solver.set_learning_rate(checkpoint.learning_rate)
         random.set_state(checkpoint.random)
         self.state = replace(checkpoint.state)
+        self._outcomes.clear()
         self.history = [dict(metrics) for metrics in checkpoint.history]
         for name, state in checkpoint.metrics.items():
             if name in self._metrics:
@@ -323,7 +328,7 @@ class Trainer:
     def profile(self, repeats: int = 5) -> list[NodeProfile]:
         """Make steps on the first batch, and return the cost of each node of their program."""
         batch = next(self.iterator.epoch(self.state.epoch))
-        part = _parts(batch, self.accumulate)[0]
+        part = parts_of(batch, self.accumulate)[0]
         network, program = self._step(len(part))
         feed(network, part)
         return program.profile(repeats)
@@ -429,54 +434,72 @@ class Trainer:
 
     def _run_steps(self, epoch: int) -> None:
         """Make the steps of an epoch that are left."""
-        events, state, measured = self.session.events, self.state, self._metrics
-        step_start, step_end, metric = events.step_start, events.step_end, events.metric
-        update_end, safe_point, schedule = events.update_end, events.safe_point, self.schedule
-        run = self._run_step()
+        events, state = self.session.events, self.state
+        step_start, step_end, update_end = events.step_start, events.step_end, events.update_end
+        safe_point, schedule = events.safe_point, self.schedule
+        run, behind = self._run_step(), lateness()
         if state.batch == 0:
-            for accumulator in measured.values():
+            self._outcomes.clear()
+            for accumulator in self._metrics.values():
                 accumulator.reset()
         if self._is_over:  # an epoch that was stopped after the last step is only to be measured
             return
-        for batch in self.iterator.epoch(epoch, state.batch):
+        for batch, placed in self._batches(epoch):
             step = state.step
             if schedule is not None:
                 self.solver.set_learning_rate(schedule.get_learning_rate(step))
             if step_start is not None:
                 step_start(StepStart(self, step, batch))
-            loss, updated = 0.0, False
-            parts = _parts(batch, self.accumulate)
+            updated, outcome = False, Outcome(step, epoch, batch)
+            parts = parts_of(batch, self.accumulate)
             self.solver.accumulated = 0
-            for number, part in enumerate(parts, 1):
+            for number, (part, buffers) in enumerate(zip(parts, placed, strict=True), 1):
                 network, program = self._step(len(part))
-                feed(network, part)
+                feed(network, part, buffers)
                 weight = None if self.accumulate == 1 else part.count / max(batch.count, 1)
                 if number < len(parts):
                     program.compute_gradients(weight)
                 else:
                     updated = run(program, batch, weight)
-                one = float(program.loss.data.read().item())
-                loss += one if weight is None else weight * one
-                for name, variable in network.measured.items():
-                    measured[name].add(variable.data.read(), part.count)
+                outcome.add(network, weight, part.count)
+            self._outcomes.append(outcome)
             if updated and update_end is not None:
                 update_end(UpdateEnd(self, step, self.model.parameters))
-            if not math.isfinite(loss):
-                raise NotFiniteError(self._not_finite(loss, batch))
+            self._outcomes.settle(self._metrics, behind)
             state.step += 1
             state.batch += 1
             state.samples += batch.count
-            if metric is not None:
-                metric(MetricReported("loss", loss, state.step))
+            self._report_losses()
             if not updated and self.loss_scale is not None:
                 self.report("skipped_steps", self.loss_scale.skipped)
             if step_end is not None:
-                step_end(StepEnd(self, step, batch, program.loss if len(parts) == 1 else loss))
+                step_end(StepEnd(self, step, batch, program.loss if len(parts) == 1 else outcome))
             self._evaluate_between(epoch)
             if safe_point is not None:
                 safe_point(SafePoint(self, False))
             if self._stop is not None or self._is_over:
                 break
+        self._settle()
+
+    def _batches(self, epoch: int) -> Iterator[tuple[Batch, Sequence[Buffers | None]]]:
+        """Yield the batches of an epoch that are left, on their way to a device where it can be."""
+        if self.session.events.step_start is not None:  # whose listeners may write to a batch
+            for batch in self.iterator.epoch(epoch, self.state.batch):
+                yield batch, [None] * min(self.accumulate, len(batch))
+            return
+        names = frozenset(name for network, _ in self._steps.values() for name in network.inputs)
+        yield from fed_ahead(self.iterator, epoch, self.state.batch, self.accumulate, names)
+
+    def _settle(self) -> None:
+        """Take account of all steps made so far, of which a device may not have told."""
+        self._outcomes.settle(self._metrics)
+        self._report_losses()
+
+    def _report_losses(self) -> None:
+        metric = self.session.events.metric
+        for step, loss in self._outcomes.new_losses():
+            if metric is not None:
+                metric(MetricReported("loss", loss, step + 1))
 
     @property
     def _is_over(self) -> bool:
@@ -503,6 +526,7 @@ class Trainer:
         every, state = self.evaluate_every_steps, self.state
         if every is None or state.step % every or state.batch == len(self.iterator):
             return
+        self._settle()
         numbers, tables = self._evaluate()
         self.tracker.record(numbers, tables, epoch=epoch + 1, step=state.step)
         for name, value in numbers.items():
@@ -568,32 +592,3 @@ class Trainer:
             )
             self._steps[batch_size] = network, step
         return self._steps[batch_size]
-
-    def _not_finite(self, loss: float, batch: Batch) -> str:
-        place = f"the loss is {loss} at step {self.state.step} (epoch {self.state.epoch + 1})"
-        for name, array in batch.arrays.items():
-            if is_floating(array.dtype) and not np.isfinite(array).all():
-                return f"{place}: field {name!r} of the batch is not finite; clean the data"
-        if self.state.step == 0:
-            return f"{place}, before any update; look for a logarithm, a root or a division by zero"
-        return f"{place}; try a smaller learning rate, or clip_grad_norm"
-
-
-def _part_sizes(size: int, accumulate: int) -> list[int]:
-    """Return how many samples each part of a batch has: almost equally many, none without any."""
-    count = min(accumulate, size)
-    return [size // count + (number < size % count) for number in range(count)]
-
-
-def _parts(batch: Batch, accumulate: int) -> list[Batch]:
-    """Return a batch in parts that come after one another."""
-    if accumulate == 1:
-        return [batch]
-    parts, start = [], 0
-    for size in _part_sizes(len(batch), accumulate):
-        rows = slice(start, start + size)
-        arrays = {name: array[rows] for name, array in batch.arrays.items()}
-        count = min(max(batch.count - start, 0), size)
-        parts.append(Batch(arrays, batch.ids[rows], count))
-        start += size
-    return parts

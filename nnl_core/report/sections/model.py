@@ -14,7 +14,7 @@ from nnl_core.hooks import NodeForwardEnd, NodeForwardStart
 from nnl_core.io import load
 from nnl_core.report.parts import ReportSection, table
 from nnl_core.report.run import ReportedRun
-from nnl_core.training.evaluator import feed
+from nnl_core.training.feeding import feed
 
 if TYPE_CHECKING:
     from nnl_core.graph.node import Node

@@ -106,7 +106,7 @@ class _Finder:
 
 
 def _first_of_all(trainer: Trainer, batch: Any, places: Mapping[Node, str]) -> str:
-    from nnl_core.training.evaluator import feed
+    from nnl_core.training.feeding import feed
 
     finder = _Finder(places)
     for part, network in trainer.parts(batch):
