@@ -40,6 +40,7 @@ class Plan:
     def __init__(self) -> None:
         self._steps: list[Step] = []
         self._scratch: list[int] = []
+        self._shared: int | None = None
 
     def add(self, *steps: Step) -> None:
         """Append steps."""
@@ -49,6 +50,16 @@ class Plan:
         """Return new memory of that many bytes."""
         self._scratch.append(max(size, 1))
         return scratch(len(self._scratch) - 1)
+
+    def passing(self, size: int) -> Address:
+        """Return memory of that many bytes, the same for all that ask for it.
+
+        What is there is gone when another step of the plan asks for it.
+        """
+        if self._shared is None:
+            self._shared = self.scratch(0).position
+        self._scratch[self._shared] = max(self._scratch[self._shared], size)
+        return scratch(self._shared)
 
     def emission(self) -> Emission:
         """Return all of it."""
@@ -305,7 +316,7 @@ def _by_tiles(device: Device, plan: Plan, product: Multiplication) -> None:
     sliced = slices > 1
     target, bias = product.c, product.bias
     if sliced:
-        target, bias = plan.scratch(slices * product.count * width_of(computing)), None
+        target, bias = plan.passing(slices * product.count * width_of(computing)), None
     pitches = _pitches(product)
     function = with_files(
         kernel(
