@@ -59,11 +59,12 @@ class Order(NamedTuple):
         )
 
     def steps(
-        self, y: Address, index: Address, piece: int = 0
+        self, y: Address, index: Address, piece: int = 0, source: Address | None = None
     ) -> tuple[tuple[Step, ...], tuple[int, ...]]:
         """Return what sorts the first input, and the scratch memory from ``piece`` on.
 
-        Elements go to ``y``, their places, ``int64``, to ``index``, unless these are null.
+        Or another source. Elements go to ``y``, their places, ``int64``, to ``index``, unless
+        these are null.
         """
         outer, n, inner = self.extents
         lines = outer * inner
@@ -72,7 +73,8 @@ class Order(NamedTuple):
         threads = max(32, size // 2)
         whole = (np.int32(n), np.int64(inner), np.int64(self.kept))
         now, then = (scratch(piece), scratch(piece + 1)), (scratch(piece + 2), scratch(piece + 3))
-        first = (given(0), y, index, *(now if runs > 1 else (NULL, NULL)), *whole)
+        start = given(0) if source is None else source
+        first = (start, y, index, *(now if runs > 1 else (NULL, NULL)), *whole)
         steps: list[Step] = [
             Launch(
                 self.kernel("sort_tiles"),
