@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 
 import numpy as np
 
@@ -76,8 +77,9 @@ class Prefetcher:
 
     def close(self) -> None:
         """Let what is enqueued from now on wait for copies on their way: buffers are used again."""
-        for batch in self._sets:
-            self.take(batch)
+        with suppress(self._device.cuda.Error):  # of a device that failed, and tells others so
+            for batch in self._sets:
+                self.take(batch)
 
     def __del__(self, is_over: Callable[[], bool] = sys.is_finalizing) -> None:
         if not is_over() and hasattr(self, "_sets"):

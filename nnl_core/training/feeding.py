@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from contextlib import closing
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
 from nnl_core.data import Batch, DataIterator
-from nnl_core.graph.backend import Buffer, current_backend, streams
+from nnl_core.graph.backend import Backend, Buffer, Prefetcher, current_backend, streams
 from nnl_core.graph.spec import Spec
 
 if TYPE_CHECKING:
@@ -48,31 +48,48 @@ def parts_of(batch: Batch, accumulate: int) -> list[Batch]:
     return parts
 
 
-def fed_ahead(
-    iterator: DataIterator, epoch: int, start: int, accumulate: int, names: frozenset[str]
-) -> Iterator[tuple[Batch, list[Buffers | None]]]:
-    """Yield an epoch's batches, each with the buffers of its parts that have these fields.
+class Feeder:
+    """Takes a trainer's batches, on their way to a device where its backend does that."""
 
-    They are copied there while the step before runs, where the backend does that.
-    """
-    backend = current_backend()
-    if not streams(backend):
-        for batch in iterator.epoch(epoch, start):
-            yield batch, [None] * min(accumulate, len(batch))
-        return
-    with closing(backend.prefetcher()) as prefetcher:
+    def __init__(self, iterator: DataIterator, accumulate: int) -> None:
+        self._iterator, self._accumulate = iterator, accumulate
+        self._backend: Backend | None = None
+        self._prefetcher: Prefetcher | None = None
 
-        def place(arrays: dict[str, Array]) -> object:
-            used = {name: array for name, array in arrays.items() if name in names}
-            count = len(next(iter(arrays.values())))
-            sizes = part_sizes(count, accumulate)
-            ends = [sum(sizes[: number + 1]) for number in range(len(sizes))]
-            return prefetcher.place(
-                [
-                    {name: array[end - size : end] for name, array in used.items()}
-                    for size, end in zip(sizes, ends, strict=True)
-                ]
-            )
+    def batches(
+        self, epoch: int, start: int, names: Collection[str] | None
+    ) -> Iterator[tuple[Batch, Sequence[Buffers | None]]]:
+        """Yield an epoch's batches, each with the buffers of its parts that have these fields.
 
-        for batch in iterator.epoch(epoch, start, place):
-            yield batch, list(prefetcher.take(batch.placed))
+        They are copied there while the step before runs. ``None``: nothing is placed ahead.
+        """
+        prefetcher = None if names is None else self._find()
+        if prefetcher is None or names is None:
+            for batch in self._iterator.epoch(epoch, start):
+                yield batch, [None] * min(self._accumulate, len(batch))
+            return
+        try:
+            place = partial(self._place, prefetcher, names)
+            for batch in self._iterator.epoch(epoch, start, place):
+                yield batch, prefetcher.take(batch.placed)
+        finally:
+            prefetcher.close()
+
+    def _find(self) -> Prefetcher | None:
+        """Return the backend's prefetcher, the same for all epochs: programs know its addresses."""
+        backend = current_backend()
+        if backend is not self._backend:
+            self._backend = backend
+            self._prefetcher = backend.prefetcher() if streams(backend) else None
+        return self._prefetcher
+
+    def _place(
+        self, prefetcher: Prefetcher, names: Collection[str], arrays: dict[str, Array]
+    ) -> object:
+        parts: list[dict[str, Array]] = []
+        start = 0
+        for size in part_sizes(len(next(iter(arrays.values()))), self._accumulate):
+            rows = slice(start, start + size)
+            parts.append({name: array[rows] for name, array in arrays.items() if name in names})
+            start += size
+        return prefetcher.place(parts)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import platform
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -40,7 +40,7 @@ from nnl_core.solvers.step import CompiledStep, compile_step
 from nnl_core.training.checkpoint import Checkpoint
 from nnl_core.training.checkpoint_policy import CheckpointPolicy, CheckpointWriter
 from nnl_core.training.evaluator import Evaluator
-from nnl_core.training.feeding import Buffers, fed_ahead, feed, part_sizes, parts_of
+from nnl_core.training.feeding import Feeder, feed, part_sizes, parts_of
 from nnl_core.training.metrics import QUICK, Table, values_of
 from nnl_core.training.model import Model, Network
 from nnl_core.training.outcomes import Outcome, Outcomes, lateness
@@ -176,6 +176,7 @@ class Trainer:
         }
         self._stop: str | None = None
         self._outcomes = Outcomes()
+        self._feeder = Feeder(self.iterator, accumulate)
         self._steps: dict[int, tuple[Network, CompiledStep]] = {}
         random.seed(seed)
         # All of them now, so that random nodes get the same numbers however far a run goes.
@@ -183,6 +184,7 @@ class Trainer:
             part for size in self.iterator.sizes for part in part_sizes(size, accumulate)
         )
         networks = [self._step(size)[0] for size in sizes]
+        self._fields = frozenset(name for network in networks for name in network.inputs)
         for evaluator in self.evaluators:
             evaluator.prepare()
         self._metrics = model.new_metrics(networks[0])
@@ -444,7 +446,9 @@ class Trainer:
                 accumulator.reset()
         if self._is_over:  # an epoch that was stopped after the last step is only to be measured
             return
-        for batch, placed in self._batches(epoch):
+        # Listeners to the start of a step may write to its batch: then it is not copied before.
+        names = None if step_start is not None else self._fields
+        for batch, placed in self._feeder.batches(epoch, state.batch, names):
             step = state.step
             if schedule is not None:
                 self.solver.set_learning_rate(schedule.get_learning_rate(step))
@@ -480,15 +484,6 @@ class Trainer:
             if self._stop is not None or self._is_over:
                 break
         self._settle()
-
-    def _batches(self, epoch: int) -> Iterator[tuple[Batch, Sequence[Buffers | None]]]:
-        """Yield the batches of an epoch that are left, on their way to a device where it can be."""
-        if self.session.events.step_start is not None:  # whose listeners may write to a batch
-            for batch in self.iterator.epoch(epoch, self.state.batch):
-                yield batch, [None] * min(self.accumulate, len(batch))
-            return
-        names = frozenset(name for network, _ in self._steps.values() for name in network.inputs)
-        yield from fed_ahead(self.iterator, epoch, self.state.batch, self.accumulate, names)
 
     def _settle(self) -> None:
         """Take account of all steps made so far, of which a device may not have told."""
