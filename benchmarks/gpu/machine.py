@@ -9,7 +9,6 @@ import ctypes
 import os
 import platform
 import subprocess
-import sys
 from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any, NamedTuple
@@ -117,10 +116,13 @@ def _said(*command: str) -> str:
 
 
 def main() -> None:
-    """Print the versions, one a line."""
+    """Print the versions, one a line; end in one line where a package is missing."""
     for name, words in describe(find()).items():
         print(f"{name:10} {words}")
-    sys.stdout.flush()
+    try:
+        import_module("nnl_core").set_backend("cuda")
+    except ImportError as error:
+        raise SystemExit(f"a package is missing: {error}") from error
 
 
 if __name__ == "__main__":

@@ -124,6 +124,8 @@ def run(rounds: int, arguments: Sequence[str] = ()) -> Report:
             results.measurements.pop(job.name, None)  # where the job failed before
             for found in attempt(job):
                 results.add(found)
+                if found.problem:
+                    print(f"FAILED {found.case}: {found.problem}", file=sys.stderr, flush=True)
             if options.save:
                 results.save(options.save)
     return results.report()

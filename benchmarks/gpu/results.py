@@ -178,7 +178,7 @@ class Results:
 DETAILS = ("first step, s", "memory, MiB", "PyTorch, MiB", "launches", "on host", "layout")
 SHORT = (
     "case", "NNL, ms", "PyTorch / NNL", "graph / NNL", "of copy", "TFLOP/s",
-    "first step, s", "memory, MiB", "on host", "bars", "problem",
+    "first step, s", "memory, MiB", "on host", "bars",
 )  # fmt: skip
 NOTES = (
     "A ratio is the peer's time over NNL's: above 1 NNL is faster. Times of the device, by events, "
@@ -193,17 +193,21 @@ NOTES = (
 
 
 def main() -> None:
-    """Print the short table of a file."""
+    """Print the short table of a file; exit with status 1 where a case could not be measured."""
     results = Results.load(Path(sys.argv[1]))
     if not results.measurements:
         raise SystemExit(f"{sys.argv[1]} holds no measurement")
     print(results.report(SHORT).as_text())
+    failed = [one for one in results.measurements.values() if one.problem]
+    for one in failed:
+        print(f"FAILED {one.case}: {one.problem}")
     verdicts = [
         results.verdict(one, bar) for one in results.measurements.values() for bar in one.bars
     ]
     met = sum(": met" in verdict for verdict in verdicts)
     missed = sum("MISSED" in verdict for verdict in verdicts)
     print(f"bars: {met} met, {missed} missed, {len(verdicts) - met - missed} without a figure")
+    sys.exit(bool(failed))
 
 
 if __name__ == "__main__":
