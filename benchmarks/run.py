@@ -9,13 +9,14 @@ from importlib import import_module
 BENCHMARKS = {
     "cpu": "benchmarks.cpu.compare",
     "data": "benchmarks.data",
+    "gpu": "benchmarks.gpu.measure",
     "hooks": "benchmarks.hooks",
     "import": "benchmarks.imports",
     "lines": "benchmarks.lines",
     "operators": "benchmarks.operators",
     "resume": "benchmarks.resume",
 }
-WITH_OPTIONS = {"cpu"}  # whose run takes further arguments
+WITH_OPTIONS = {"cpu", "gpu"}  # whose run takes further arguments
 THREAD_VARIABLES = (
     "MKL_NUM_THREADS",
     "NNL_NUM_THREADS",
