@@ -164,7 +164,18 @@ class Device:
     def page_locked(self, size: int) -> Block:
         """Return a block of the host's memory that the device reads and writes by itself."""
         with self:
-            return self._page_locked.allocate(size)
+            try:
+                return self._page_locked.allocate(size)
+            except self.cuda.MemoryError:
+                self._page_locked.clear()
+            try:
+                return self._page_locked.allocate(size)
+            except self.cuda.MemoryError:
+                held = self._page_locked.active
+        raise DeviceMemoryError(
+            f"the system has no {in_units(size)} of page-locked memory for copies to GPU "
+            f"{self.index} ({self.name}), which hold {in_units(held)}; use smaller batches"
+        )
 
     def when_full(self, holder: Any) -> None:
         """Call ``holder.release()`` when memory is short; the holder is not kept alive."""
@@ -198,7 +209,7 @@ class Device:
                 staged = self._stage(source)
                 bytes_ = staged.memory[: source.nbytes]
                 self.cuda.memcpy_htod_async(buffer.address, bytes_, where)
-                self._keep(staged, where)
+                self.keep(staged, where)
             else:
                 self.stream.synchronize()
                 self.cuda.memcpy_htod(buffer.address, raw(source))
@@ -230,8 +241,7 @@ class Device:
             for number, one in enumerate(wanted):
                 if one.spec.nbytes:
                     self.cuda.memcpy_dtoh_async(piece(number), one.address, self.stream)
-            event = self.cuda.Event(self.cuda.event_flags.DISABLE_TIMING)
-            event.record(self.stream)
+            event = self.keep(staged, self.stream)
 
         def fetched() -> list[Array]:
             with self:
@@ -288,10 +298,12 @@ class Device:
         staged.memory[: source.nbytes] = raw(source)
         return staged
 
-    def _keep(self, staged: Block, stream: Any) -> None:
+    def keep(self, staged: Block, stream: Any) -> Any:
+        """Let page-locked memory be nobody else's before a stream's copies; return their event."""
         event = self.cuda.Event(self.cuda.event_flags.DISABLE_TIMING)
         event.record(stream)
         self._staged.append((event, staged))
+        return event
 
     def timed(self, work: Callable[[], object]) -> float:
         """Return the seconds that the device takes for what ``work`` enqueues."""

@@ -80,6 +80,9 @@ class Prefetcher:
         with suppress(self._device.cuda.Error):  # of a device that failed, and tells others so
             for batch in self._sets:
                 self.take(batch)
+                with self._device:
+                    for _, staged in batch.places.values():
+                        self._device.keep(staged, self._stream)
 
     def __del__(self, is_over: Callable[[], bool] = sys.is_finalizing) -> None:
         if not is_over() and hasattr(self, "_sets"):

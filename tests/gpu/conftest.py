@@ -77,6 +77,13 @@ def gpu() -> Iterator[None]:
 
 
 @pytest.fixture
+def emulator(gpu: None) -> None:
+    """Let a test count what the driver does, or change it: a GPU's does not tell."""
+    if not is_emulated():
+        pytest.skip("this is for the emulated driver")
+
+
+@pytest.fixture
 def compute() -> Callable[..., tuple[Array, ...]]:
     """Return what computes an operator by a kernel, and never on the host."""
 

@@ -17,7 +17,7 @@ from tools import cuemu
 
 
 @pytest.fixture
-def two_devices():
+def two_devices(emulator):
     with cuemu.option(devices=2):
         yield
 
