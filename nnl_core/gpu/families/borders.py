@@ -13,6 +13,7 @@ from nnl_core.gpu.kernel import (
     Argument,
     Call,
     Emission,
+    Launch,
     c_type,
     computing_type,
     emitter,
@@ -24,7 +25,7 @@ from nnl_core.gpu.kernel import (
 from nnl_core.gpu.strides import numbers, over_rows, strides_of
 from nnl_core.graph.spec import Spec
 from nnl_core.operators.padding import pairs
-from nnl_core.operators.unfolding import placements, span
+from nnl_core.operators.windows import placements, span
 
 FILE = "borders.cu"
 BITS = {1: "uint8", 2: "uint16", 4: "uint32", 8: "uint64"}
@@ -102,7 +103,8 @@ def pad_adjoint(call: Call) -> Emission:
     if not axes:
         return Emission((copy_all(y),))
     folded = 1 if call.attributes["mode"] == "repeat" else 2
-    steps, pieces = [], []
+    steps: list[Launch] = []
+    pieces: list[int] = []
     source, source_type = given(0), c_type(y.dtype)
     for axis in axes:
         padded[axis] = lengths[axis]

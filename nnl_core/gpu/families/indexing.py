@@ -247,11 +247,11 @@ def scatter_nd(call: Call) -> Emission | None:
         return None
     plan = Plan()
     places = _places(y.shape[:depth], entries, 1)
-    types = {"T": "int", "I": c_type(indices.dtype), "DEPTH": depth}
+    types = {"T": "int", "I": c_type(indices.dtype)}
     if not call.attributes["add"]:
         last = plan.room(8 * slots)
         plan.steps.append(filled(last, slots, -1))
-        text = kernel(FILE, "last_entries", **types)
+        text = kernel(FILE, "last_entries", DEPTH=depth, **types)
         plan.steps.append(over(text, entries, (given(1), last, *places)))
         plan.steps.append(_chosen_rows(data, base, last, y, slots, columns, given(2)))
         return plan.emission()
@@ -261,7 +261,7 @@ def scatter_nd(call: Call) -> Emission | None:
         _converted(plan, given(2), base, result(), y)
     if y.size and entries:
         keys = plan.room(4 * entries)
-        text = kernel(FILE, "slot_keys", **types)
+        text = kernel(FILE, "slot_keys", DEPTH=depth, **types)
         plan.steps.append(over(text, entries, (given(1), keys, *places, *numbers(slots))))
         layout = Layout(inner=columns)
         values = Values(given(0), data.dtype, layout)
