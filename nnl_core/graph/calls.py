@@ -62,8 +62,11 @@ def find_call(operator: Operator, inputs: Specs, given: dict[str, Any], name: st
     ``name`` is for errors. Raises `OperatorError` for attributes that the operator does not take,
     and `ShapeError` for inputs that do not fit.
     """
-    # Equal numbers differ: 1, 1.0 and True give other dtypes, -0.0 and 0.0 other results.
-    key = (inputs, repr(given), *given.values()) if given else inputs
+    key: tuple[object, ...] = inputs
+    if given:
+        # Equal numbers differ: 1, 1.0 and True give other dtypes, -0.0 and 0.0 other results.
+        values = tuple(given.values())
+        key = inputs, repr(values), *given, *values
     try:
         return operator.calls[key]
     except KeyError:

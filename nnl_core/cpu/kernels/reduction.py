@@ -20,13 +20,17 @@ def _sum(x: Array, *, axes: tuple[int, ...], keepdims: bool, out: Array | None) 
         return sums(x, axes, out)
     if out is not None:
         return np.add.reduce(x, axis=axes, keepdims=keepdims, dtype=out.dtype, out=out)
+    if x.dtype.kind == "f":
+        return x.sum(axis=axes, keepdims=keepdims)
     return family.sum_operator.reference(x, axes=axes, keepdims=keepdims)
 
 
 def _mean(x: Array, *, axes: tuple[int, ...], keepdims: bool, out: Array | None) -> Any:
     number = count(x.shape, axes)
-    if out is not None and number:
+    if number and out is not None:
         return np.divide(sums(x, axes, out), number, out=out)
+    if number:
+        return x.sum(axis=axes, keepdims=keepdims) / number
     return _copied(family.mean_operator.reference(x, axes=axes, keepdims=keepdims), out)
 
 
