@@ -35,6 +35,7 @@ from nnl_core.operators.arithmetic import repeated_axes
 MOST_AXES = 3  # of each kind, after merging
 ADDED = {"i": "int64_t", "u": "uint64_t", "b": "int64_t"}
 SMALL_INDEX = 2**31 - 2**16  # elements up to which 32 bits hold a position, with a step beyond
+SHORT = 64  # elements of a row that are not read several at once
 
 
 class Index(NamedTuple):
@@ -126,8 +127,8 @@ class Reduction:
         return (*axes[0], *axes[1], self.index.number(self.count))
 
     def vector(self, most: int) -> int:
-        """Return how many elements can be read at once."""
-        if not self.along_last or not self.reduced:
+        """Return how many elements are read at once: of short rows one, by neighbouring threads."""
+        if not self.along_last or self.count < SHORT:
             return 1
         return math.gcd(self.reduced[0].length, most // self.x.dtype.itemsize) or 1
 
@@ -161,13 +162,13 @@ class Reduction:
             *known,
             extent,
         )
-        run = self._kernel(fold, f"{kind}_parts" if parts > 1 else kind, vector)
+        run = self._kernel(fold, kind, vector, parts > 1)
         launch = Launch(run, (grid, parts, 1), block, arguments)
         if parts == 1:
             return (launch,), ()
         team = min(256, power_of_two(blocks(parts, 4))) if self.results < 8192 else 1
         join = Launch(
-            self._kernel(fold, "join", vector),
+            self._kernel(fold, "join", vector, True),
             (blocks(self.results, block_of(team) // team), 1, 1),
             (block_of(team), 1, 1),
             (
@@ -188,7 +189,7 @@ class Reduction:
         out = np.dtype(np.float64 if computed == "double" else np.float32)
         return Fold(str(fold.first), computed, out, out.itemsize)
 
-    def _kernel(self, fold: Fold, entry: str, vector: int) -> Kernel:
+    def _kernel(self, fold: Fold, entry: str, vector: int, in_parts: bool) -> Kernel:
         defines: dict[str, str | int] = {
             "T": c_type(self.x.dtype),
             "OUT": c_type(fold.out),
@@ -200,7 +201,9 @@ class Reduction:
         }
         if self.along_last:
             defines["ROWS"] = 1
-        if fold.first:
+        if in_parts:
+            defines["PARTS"] = 1
+        elif fold.first:
             defines["FIRST"] = fold.first
         if self.x.dtype.name in FLOATING:
             defines["FLOATS"] = 1

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from nnl_core.gpu.families.products import with_files
-from nnl_core.gpu.families.reduction import block_of, power_of_two
+from nnl_core.gpu.families.reduction import SHORT, block_of, power_of_two
 from nnl_core.gpu.kernel import (
     FLOATING,
     NULL,
@@ -62,7 +62,7 @@ def along(
         return Emission(())
     computed = computing_type(y.dtype)
     words = 4 if computed == "double" else 1  # and as many for the exponential
-    vector = math.gcd(n, 16 // y.dtype.itemsize) if inner == 1 else 1
+    vector = math.gcd(n, 16 // y.dtype.itemsize) if inner == 1 and n >= SHORT else 1
     chunks = n // vector
     pairs = 1 if other == NULL else 2
     held = min(MOST_HELD, REGISTERS // (vector * words * pairs))

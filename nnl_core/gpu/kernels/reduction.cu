@@ -6,6 +6,7 @@
 //   ACC        what is added up; C, what a term is computed in
 //   OPERATION  what is made of the elements: one of the structures below
 //   FIRST      nothing, or what has to be known of all elements before: another of them
+//   PARTS      whether each result is reduced in several parts
 //   VECTOR     elements that are read at once, along the last axis where that is reduced
 //   INDEX      an integer that holds the number of elements
 //   ROWS       whether the last axis is reduced
@@ -14,8 +15,9 @@
 //
 // rows:    the last axis is reduced: a team of 1 to 32 threads or a block goes through a row.
 // columns: the last axis is kept: blocks of (along it, through the reduced ones).
-// Where there are too few results to fill the device, `..._parts` reduces each in several parts
-// (grid.y), laid out (parts, results), and `join` combines these in their order.
+// Where there are too few results to fill the device, each is reduced in several PARTS (grid.y), laid
+// out (parts, results), and `join` combines these in their order.
+
 // Where the items of up to three merged axes lie, the fastest first.
 struct Axes {
     INDEX first, second, stride0, stride1, stride2;
@@ -236,9 +238,10 @@ INLINE typename Operation::State through_column(const T *__restrict__ x, Axes re
 #endif
 
 // `first` is what FIRST made of each result's elements, null where it was not asked.
-#define ARGUMENTS(last)                                                                           \
-    const T *__restrict__ x, last, const C *__restrict__ first, INDEX results, INDEX count,       \
+#define ARGUMENTS                                                                                 \
+    const T *__restrict__ x, Target *to, const C *__restrict__ first, INDEX results, INDEX count,       \
         INDEX each, Axes kept, Axes reduced, double total, double number
+#define GIVEN x, first, results, count, each, kept, reduced, total, number
 
 #ifdef ROWS
 // Rows: `count` chunks of each of `results` rows, in parts of `each` chunks.
@@ -294,42 +297,35 @@ INLINE void columns(const T *x, const C *first, INDEX results, INDEX count, INDE
 }
 #endif
 
-struct WriteResult {
-    OUT *y;
-    template <class State> __device__ void operator()(INDEX at, State a, Known known) const {
-        y[at] = narrow<OUT>(OPERATION::finish(a, known));
-    }
-};
+#ifdef PARTS
+typedef OPERATION::State Target;
+#else
+typedef OUT Target;
+#endif
 
-struct WritePart {
-    OPERATION::State *parts;
+struct Write {
+    Target *to;
     INDEX results;
     template <class State> __device__ void operator()(INDEX at, State a, Known known) const {
-        parts[blockIdx.y * results + at] = a;
+#ifdef PARTS
+        to[blockIdx.y * results + at] = a;
+#else
+        to[at] = narrow<OUT>(OPERATION::finish(a, known));
+#endif
     }
 };
 
-#define GIVEN x, first, results, count, each, kept, reduced, total, number
-
 #ifdef ROWS
-extern "C" __global__ void __launch_bounds__(512) KERNEL(rows)(ARGUMENTS(OUT *y), int32_t team) {
-    rows<OPERATION>(GIVEN, team, WriteResult{y});
-}
-
-extern "C" __global__ void __launch_bounds__(512)
-    KERNEL(rows_parts)(ARGUMENTS(OPERATION::State *parts), int32_t team) {
-    rows<OPERATION>(GIVEN, team, WritePart{parts, results});
+extern "C" __global__ void __launch_bounds__(512) KERNEL(rows)(ARGUMENTS, int32_t team) {
+    rows<OPERATION>(GIVEN, team, Write{to, results});
 }
 #else
-extern "C" __global__ void KERNEL(columns)(ARGUMENTS(OUT *y), INDEX width) {
-    columns<OPERATION>(GIVEN, width, WriteResult{y});
-}
-
-extern "C" __global__ void KERNEL(columns_parts)(ARGUMENTS(OPERATION::State *parts), INDEX width) {
-    columns<OPERATION>(GIVEN, width, WritePart{parts, results});
+extern "C" __global__ void KERNEL(columns)(ARGUMENTS, INDEX width) {
+    columns<OPERATION>(GIVEN, width, Write{to, results});
 }
 #endif
 
+#ifdef PARTS
 // A team of threads for each result; parts of one result lie `results` apart.
 extern "C" __global__ void KERNEL(join)(const OPERATION::State *__restrict__ parts, OUT *y,
                                         const C *__restrict__ first, INDEX results, INDEX count,
@@ -346,6 +342,7 @@ extern "C" __global__ void KERNEL(join)(const OPERATION::State *__restrict__ par
     Known known = {first ? first[at] : (C)0, total, number};
     y[at] = narrow<OUT>(OPERATION::finish(a, known));
 }
+#endif
 
 #undef INFINITE
 #undef ARGUMENTS
