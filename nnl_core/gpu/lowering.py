@@ -5,8 +5,10 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from nnl_core.codegen.expressions import IN_PLACE_OF_EXPRESSIONS, OF_INTEGERS
+from nnl_core.codegen.fuse import is_sum
 from nnl_core.gpu.device import Device
 from nnl_core.gpu.families.elementwise import emit_group
+from nnl_core.gpu.families.sums import emit_sums
 from nnl_core.gpu.foreign import emit_foreign
 from nnl_core.gpu.kernel import Call, Emission, Kernel, Launch, find_emitter
 from nnl_core.graph.ir import ABSENT, Graph, Instruction
@@ -72,19 +74,22 @@ def _pieces(instruction: Instruction, specs: list[Spec], device: Device) -> list
         if operator.is_elementwise or name in IN_PLACE_OF_EXPRESSIONS or name in OF_INTEGERS:
             members = (instruction,)
     if members:
-        emission = emit_group(
-            members,
-            instruction.inputs,
-            instruction.outputs,
-            lambda number: specs[number],
-            specs,
-            device.multiprocessors,
-        )
+        emission = _emit_members(members, instruction, specs, device)
         if emission is not None:
             return [Piece(instruction, emission)]
         if len(members) > 1:
             return [piece for member in members for piece in _pieces(member, specs, device)]
     return [Piece(instruction, None)]
+
+
+def _emit_members(
+    members: tuple[Instruction, ...], group: Instruction, specs: list[Spec], device: Device
+) -> Emission | None:
+    """Return one kernel for members that go over the same elements."""
+    inputs, outputs, number = group.inputs, group.outputs, device.multiprocessors
+    if any(map(is_sum, members)):
+        return emit_sums(members, inputs, outputs, specs, number)
+    return emit_group(members, inputs, outputs, lambda value: specs[value], specs, number)
 
 
 def _emit(instruction: Instruction, specs: list[Spec], device: Device) -> Emission | None:

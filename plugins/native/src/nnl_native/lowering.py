@@ -10,11 +10,11 @@ import numpy as np
 
 import nnl_native.kernels  # noqa: F401 - registers the emitters
 from nnl_core.codegen.expressions import IN_PLACE_OF_EXPRESSIONS
+from nnl_core.codegen.fuse import SUMS, fuse
 from nnl_core.graph.ir import ABSENT, Graph, Instruction
 from nnl_core.graph.operator import Operator, lookup
 from nnl_core.graph.spec import Spec
 from nnl_native.folding import fold
-from nnl_native.fuse import fuse
 from nnl_native.kernel import (
     Call,
     Emission,
@@ -27,9 +27,9 @@ from nnl_native.kernel import (
     plain,
     viewer_of,
 )
-from nnl_native.kernels.elementwise import emit_group, group_layout
+from nnl_native.kernels.elementwise import DIALECT, emit_group, group_layout
 from nnl_native.kernels.foreign import foreign_entry
-from nnl_native.kernels.mapreduce import SUMS, emit_sums
+from nnl_native.kernels.mapreduce import SUMMED, emit_sums
 from nnl_native.kernels.reorder import reorder
 from nnl_native.recompute import recompute
 
@@ -62,7 +62,7 @@ class Lowering:
     """
 
     def __init__(self, source: Graph, threads: int) -> None:
-        source = recompute(fuse(fold(source)))
+        source = recompute(fuse(fold(source), DIALECT, SUMMED))
         self.source, self.threads = source, threads
         self.graph = source.rewrite(())
         self.graph.specs = list(source.specs)

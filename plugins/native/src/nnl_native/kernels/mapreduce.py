@@ -12,33 +12,17 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from nnl_core.codegen.expressions import c_number, expressions
+from nnl_core.codegen.fuse import is_sum, kept_axes
 from nnl_core.codegen.loops import merge_axes
 from nnl_core.graph.ir import Instruction
 from nnl_native.kernel import C_TYPES, CStep, Emission
 from nnl_native.kernels.elementwise import DIALECT, Value, broadcast_strides, renumbered
 
-SUMS = frozenset(("nnl::sum", "nnl::sum_to", "nnl::mean"))
+SUMMED = ("float32", "float64")
 ROWS = 64  # rows whose sum is taken before it is added to that of the chunk
 BLOCK = 4096  # the same for elements of one row; vectors have 16 partial sums of them
 WIDEST = 1024  # columns that have partial sums of their own
 CHUNKS = 16
-
-
-def kept_axes(
-    instruction: Instruction, shape: Sequence[int], result: Sequence[int]
-) -> frozenset[int]:
-    """Return the axes longer than 1 that a sum leaves."""
-    attributes = instruction.attributes
-    rank = len(shape)
-    assert instruction.operator is not None
-    if instruction.operator.name == "nnl::sum_to":
-        missing = rank - len(result)
-        reduced = {
-            axis for axis in range(rank) if axis < missing or result[axis - missing] != shape[axis]
-        }
-    else:
-        reduced = {axis % rank for axis in attributes["axes"]} if rank else set()
-    return frozenset(axis for axis in range(rank) if axis not in reduced and shape[axis] != 1)
 
 
 class Sum(NamedTuple):
@@ -59,8 +43,8 @@ def emit_sums(
 
     All sums leave the same axes. ``None`` where something cannot be written in C.
     """
-    maps = [m for m in members if m.operator is not None and m.operator.name not in SUMS]
-    reductions = [m for m in members if m.operator is not None and m.operator.name in SUMS]
+    maps = [member for member in members if not is_sum(member)]
+    reductions = [member for member in members if is_sum(member)]
     body = expressions(maps, value, DIALECT)
     involved = [value(number) for number in (*inputs, *outputs)]
     if body is None or any(one.dtype.name not in C_TYPES for one in involved):
@@ -73,7 +57,7 @@ def emit_sums(
         assert member.operator is not None
         scale = 1.0 / count if member.operator.name == "nnl::mean" and count else 1.0
         dtypes = {value(member.inputs[0]).dtype, value(member.outputs[0]).dtype}
-        if len(dtypes) != 1 or next(iter(dtypes)).name not in ("float32", "float64"):
+        if len(dtypes) != 1 or next(iter(dtypes)).name not in SUMMED:
             return None
         sums.append(Sum(member.inputs[0], member.outputs[0], scale))
     if len({value(one.result).dtype for one in sums}) != 1 or not math.prod(shape):

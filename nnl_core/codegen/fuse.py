@@ -1,23 +1,42 @@
 """Put elementwise operators and sums that go over the same elements into one loop.
 
-The core fuses elementwise operators of one shape. Here repetitions (`broadcast_to`), casts, and
-sums of what a group computes join them: a gradient of a batch normalisation reads its activations
-once.
+The passes of all backends fuse elementwise operators of one shape. Here repetitions
+(`broadcast_to`), casts, and sums of what a group computes join them: a gradient of a batch
+normalisation reads its activations once.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
-from nnl_core.codegen.expressions import IN_PLACE_OF_EXPRESSIONS, expressions
+from nnl_core.codegen.expressions import IN_PLACE_OF_EXPRESSIONS, Dialect, expressions
 from nnl_core.graph.ir import ABSENT, Graph, Instruction
 from nnl_core.graph.passes.fuse import group_of
 from nnl_core.graph.spec import Spec
-from nnl_native.kernel import Operand, plain
-from nnl_native.kernels.elementwise import DIALECT
-from nnl_native.kernels.mapreduce import SUMS, kept_axes
 
 LONGEST = 48  # members of a group: registers are few
+SUMS = frozenset(("nnl::sum", "nnl::sum_to", "nnl::mean"))
+
+
+def is_sum(instruction: Instruction) -> bool:
+    """Whether it sums, or takes a mean."""
+    return instruction.operator is not None and instruction.operator.name in SUMS
+
+
+def kept_axes(
+    instruction: Instruction, shape: Sequence[int], result: Sequence[int]
+) -> frozenset[int]:
+    """Return the axes longer than 1 that a sum leaves."""
+    rank = len(shape)
+    assert instruction.operator is not None
+    if instruction.operator.name == "nnl::sum_to":
+        missing = rank - len(result)
+        reduced = {
+            axis for axis in range(rank) if axis < missing or result[axis - missing] != shape[axis]
+        }
+    else:
+        reduced = {axis % rank for axis in instruction.attributes["axes"]} if rank else set()
+    return frozenset(axis for axis in range(rank) if axis not in reduced and shape[axis] != 1)
 
 
 class _Slot:
@@ -30,8 +49,14 @@ class _Slot:
         self.results: set[int] = set()  # of its sums: nothing in the group may read them
 
 
-def fuse(graph: Graph) -> Graph:
-    """Return the graph with groups as large as can be written as one loop."""
+def fuse(graph: Graph, dialect: Dialect, summed: Collection[str]) -> Graph:
+    """Return the graph with groups as large as can be written as one loop.
+
+    Args:
+        graph: what is fused.
+        dialect: the C in which the loops will be written.
+        summed: dtypes whose sums may be part of them.
+    """
     if graph.observed:
         return graph
     single = [
@@ -39,24 +64,28 @@ def fuse(graph: Graph) -> Graph:
         for instruction in graph.instructions
         for member in (instruction.members or (instruction,))
     ]
-    fuser = _Fuser(graph, single)
+    fuser = _Fuser(graph, single, dialect, summed)
     fuser.join_producers()
+    fuser.join_earlier()
     fuser.join_only_readers()
     fuser.join_sums()
     return graph.rewrite(fuser.instructions())
 
 
 class _Fuser:
-    def __init__(self, graph: Graph, instructions: Sequence[Instruction]) -> None:
+    def __init__(
+        self,
+        graph: Graph,
+        instructions: Sequence[Instruction],
+        dialect: Dialect,
+        summed: Collection[str],
+    ) -> None:
         self.graph, self.single = graph, instructions
+        self.dialect, self.summed = dialect, summed
         self.slots: list[_Slot] = []
         self.slot_of: dict[int, int] = {}
         self.readers: dict[int, set[int]] = {}
         self.asked = set(graph.outputs)
-
-    def operand(self, value: int) -> Operand:
-        spec = self.graph.specs[value]
-        return Operand(spec, plain(spec.shape))
 
     def join_producers(self) -> None:
         """Put each instruction where the latest of what it reads is computed, if it may join."""
@@ -73,6 +102,20 @@ class _Fuser:
                 self.slots.append(fresh)
             for value in instruction.outputs:
                 self.slot_of[value] = position
+
+    def join_earlier(self) -> None:
+        """Move a group to where the latest of what it reads is computed, if it may join there.
+
+        It began with something that reads nothing of that, as a normalised value in a gradient.
+        """
+        for position, slot in enumerate(self.slots):
+            made = {value for member in slot.members for value in member.outputs}
+            read = {value for member in slot.members for value in member.inputs}
+            latest = max((self.slot_of.get(value, -1) for value in read - made), default=-1)
+            if latest >= 0 and self._may_join(self.slots[latest], slot):
+                self._append(self.slots[latest], slot)
+                self.slots[position] = _Slot([], None)
+                self.slot_of |= dict.fromkeys(made, latest)
         for position, slot in enumerate(self.slots):
             for member in slot.members:
                 for value in member.inputs:
@@ -126,14 +169,22 @@ class _Fuser:
         result = specs[instruction.outputs[0]]
         if operator.name in SUMS:
             source = specs[instruction.inputs[0]]
-            slot = _Slot([instruction], source.shape if _summable(source, result) else None)
+            slot = _Slot([instruction], source.shape if self._sums(source, result) else None)
             slot.kept = kept_axes(instruction, source.shape, result.shape)
             slot.results = set(instruction.outputs)
             return slot
         if operator.is_elementwise or operator.name in IN_PLACE_OF_EXPRESSIONS:
-            if result.size and expressions((instruction,), self.operand, DIALECT) is not None:
+            if result.size and self._has_text(instruction):
                 return _Slot([instruction], result.shape)
         return _Slot([instruction], None)
+
+    def _sums(self, source: Spec, result: Spec) -> bool:
+        same = source.dtype == result.dtype
+        return source.size > 0 and same and source.dtype.name in self.summed
+
+    def _has_text(self, instruction: Instruction) -> bool:
+        specs = self.graph.specs
+        return expressions((instruction,), lambda number: specs[number], self.dialect) is not None
 
     def _may_join(self, first: _Slot, second: _Slot) -> bool:
         """Whether the second, none of whose members the first needs, may follow in one loop."""
@@ -166,11 +217,3 @@ class _Fuser:
             for position, slot in enumerate(self.slots)
             if slot.members
         ]
-
-
-def _summable(source: Spec, result: Spec) -> bool:
-    return (
-        source.size > 0
-        and source.dtype == result.dtype
-        and source.dtype.name in ("float32", "float64")
-    )

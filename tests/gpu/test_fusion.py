@@ -1,0 +1,127 @@
+"""Tests for sums that are fused with what computes their terms, on a GPU."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+
+import nnl_core as nnl
+from nnl_core import F, Variable
+from nnl_core.gpu.backend import CudaBackend
+from nnl_core.gpu.program import CudaProgram
+from nnl_core.graph.ir import Graph
+from nnl_core.graph.operator import Array
+from nnl_core.graph.program import clear_cache
+from nnl_core.session import current_session
+
+AXES = {
+    "rows of less than a warp": ((40, 6), (1,)),
+    "rows of a warp": ((9, 100), (1,)),
+    "rows of a block": ((3, 2000), (1,)),
+    "odd rows of a block": ((3, 1301), (1,)),
+    "rows in parts": ((2, 30000), (1,)),
+    "all": ((3, 50, 7), (0, 1, 2)),
+    "columns": ((70, 33), (0,)),
+    "columns of loads": ((9, 64), (0,)),
+    "columns in parts": ((3000, 4), (0,)),
+    "columns of examples": ((3, 20, 8), (1,)),
+    "channels": ((4, 3, 5, 8), (0, 2, 3)),
+    "other axes": ((2, 3, 4, 5, 2), (1, 3)),
+    "an axis of one": ((5, 1, 6), (1,)),
+    "everything of one": ((1, 1), (0,)),
+}
+
+
+@pytest.fixture
+def labels(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
+    """Names of what the last compiled program runs."""
+    seen: list[str] = []
+    backend = current_session().backend("cuda")
+    assert isinstance(backend, CudaBackend)
+    compile_graph = backend.compile
+
+    def compiled(graph: Graph) -> CudaProgram:
+        program = compile_graph(graph)
+        seen[:] = [instruction.label for instruction in program.graph.instructions]
+        return program
+
+    monkeypatch.setattr(backend, "compile", compiled)
+    clear_cache()
+    with nnl.backend_scope("cuda"):
+        yield seen
+
+
+def variable(shape: tuple[int, ...], seed: int, dtype: str = "float32") -> Variable:
+    """Return normal numbers."""
+    numbers = np.random.default_rng(seed).normal(size=shape)
+    return Variable.from_numpy_array(numbers.astype(dtype))
+
+
+@pytest.mark.parametrize("shape, axes", AXES.values(), ids=AXES.keys())
+def test_sums_of_products_read_their_factors_once(
+    labels: list[str], shape: tuple[int, ...], axes: tuple[int, ...]
+) -> None:
+    x, y = variable(shape, 1), variable(shape, 2)
+    total = F.sum(x * y, axes)
+    total.forward()
+    assert len(labels) == 1
+    exact = (x.d.astype(np.float64) * y.d).sum(axes)
+    np.testing.assert_allclose(total.d, exact, rtol=1e-5, atol=1e-4)
+
+
+@pytest.mark.parametrize("shape, axes", AXES.values(), ids=AXES.keys())
+def test_what_is_summed_may_be_asked_for_too(
+    labels: list[str], shape: tuple[int, ...], axes: tuple[int, ...]
+) -> None:
+    x, y = variable(shape, 3, "float64"), variable(shape, 4, "float64")
+    kept = tuple(1 if axis in axes else n for axis, n in enumerate(shape))
+    scale = variable(kept, 5, "float64")
+    product = x * y * scale
+    total, mean = F.sum(product, axes, keepdims=True), F.mean(product * x, axes, keepdims=True)
+    nnl.forward_all([product, total, mean])
+    assert len(labels) == 1
+    exact = x.d * y.d * scale.d
+    np.testing.assert_allclose(product.d, exact, rtol=1e-12)
+    np.testing.assert_allclose(total.d, exact.sum(axes, keepdims=True), rtol=1e-9, atol=1e-9)
+    expected = (exact * x.d).mean(axes, keepdims=True)
+    np.testing.assert_allclose(mean.d, expected, rtol=1e-9, atol=1e-9)
+
+
+def test_sums_that_leave_different_axes_are_apart(labels: list[str]) -> None:
+    x = variable((6, 8), 6)
+    y = F.exp(x)
+    rows, columns = F.sum(y, 1), F.sum(y, 0)
+    nnl.forward_all([rows, columns])
+    assert len(labels) == 2
+    np.testing.assert_allclose(rows.d, np.exp(x.d).sum(1), rtol=1e-5)
+    np.testing.assert_allclose(columns.d, np.exp(x.d).sum(0), rtol=1e-5)
+
+
+def test_terms_of_half_precision_are_added_in_single(labels: list[str]) -> None:
+    x = Variable.from_numpy_array(np.full((2, 5000), 2, np.float16))
+    mean = F.mean(x * x, 1)
+    mean.forward()
+    assert len(labels) == 1 and mean.d.tolist() == [4.0, 4.0] and mean.dtype == np.float16
+
+
+def gradients_of_batch_normalisation() -> list[Array]:
+    """Return those of input, gain and shift, rectified and weighed behind it."""
+    x, w = variable((4, 3, 5, 5), 7, "float64"), variable((4, 3, 5, 5), 8, "float64")
+    gamma, beta = (variable((1, 3, 1, 1), seed, "float64") for seed in (9, 10))
+    for one in (x, gamma, beta):
+        one.need_grad = True
+    loss = F.sum(F.relu(F.batch_normalization(x, beta, gamma, None, None)) * w)
+    loss.forward()
+    loss.backward()
+    return [np.array(one.g) for one in (x, gamma, beta)]
+
+
+def test_gradients_of_batch_normalisation_take_all_sums_at_once(labels: list[str]) -> None:
+    results = gradients_of_batch_normalisation()
+    assert len([label for label in labels if "sum" in label]) == 1
+    with nnl.backend_scope("numpy"):
+        expected = gradients_of_batch_normalisation()
+    for result, target in zip(results, expected, strict=True):
+        np.testing.assert_allclose(result, target, rtol=1e-9, atol=1e-9)
