@@ -14,7 +14,7 @@ from importlib import import_module
 from pathlib import Path
 
 from nnl_core.errors import BackendError
-from nnl_core.gpu.device import Device
+from nnl_core.gpu.device import Device, DeviceMemoryError
 
 VERSIONS = (13, 12, 11)
 WORKSPACE = 32 << 20  # bytes; what the library asks for on the largest GPUs
@@ -131,11 +131,15 @@ _handles: dict[int, Handle | None] = {}
 def find(device: Device) -> Handle | None:
     """Return cuBLAS on a device, or ``None`` where it is not installed or does not start."""
     if device.index not in _handles:
-        loaded = library()
-        _handles[device.index] = None
+        loaded, found = library(), None
         if loaded is not None:
-            with suppress(BackendError):
-                _handles[device.index] = Handle(device, loaded)
+            try:
+                found = Handle(device, loaded)
+            except DeviceMemoryError:  # there may be room for it later
+                raise
+            except BackendError:
+                pass
+        _handles[device.index] = found
     return _handles[device.index]
 
 
