@@ -9,6 +9,7 @@ from importlib import import_module
 BENCHMARKS = {
     "cpu": "benchmarks.cpu.compare",
     "data": "benchmarks.data",
+    "eager": "benchmarks.eager.compare",
     "gpu": "benchmarks.gpu.measure",
     "hooks": "benchmarks.hooks",
     "import": "benchmarks.imports",

@@ -1,0 +1,1 @@
+"""Dynamic graphs of small operators, NNL beside its peers."""
