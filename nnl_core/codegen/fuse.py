@@ -7,6 +7,7 @@ normalisation reads its activations once.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Sequence
 
 from nnl_core.codegen.expressions import IN_PLACE_OF_EXPRESSIONS, Dialect, expressions
@@ -15,6 +16,7 @@ from nnl_core.graph.passes.fuse import group_of
 from nnl_core.graph.spec import Spec
 
 LONGEST = 48  # members of a group: registers are few
+SMALL = 4096  # elements up to which groups are joined that have nothing in common
 SUMS = frozenset(("nnl::sum", "nnl::sum_to", "nnl::mean"))
 
 
@@ -69,6 +71,7 @@ def fuse(graph: Graph, dialect: Dialect, summed: Collection[str]) -> Graph:
     fuser.join_earlier()
     fuser.join_only_readers()
     fuser.join_sums()
+    fuser.join_small()
     return graph.rewrite(fuser.instructions())
 
 
@@ -149,6 +152,22 @@ class _Fuser:
                 if position < reader < needed and self._may_join(slot, other):
                     self._move(position, reader)
                     break
+
+    def join_small(self) -> None:
+        """Do what has few elements and no reader, as statistics that are kept, with its like.
+
+        Starting a loop takes longer than going through it.
+        """
+        latest: dict[tuple[int, ...], int] = {}
+        for position, slot in enumerate(self.slots):
+            made = {value for member in slot.members for value in member.outputs}
+            read = any(self.readers.get(value, set()) - {position} for value in made)
+            if read or slot.shape is None or math.prod(slot.shape) > SMALL or slot.results:
+                continue
+            before = latest.get(slot.shape)
+            if before is not None and self._may_join(self.slots[before], slot):
+                self._move(before, position)
+            latest[slot.shape] = position
 
     def _move(self, position: int, target: int) -> None:
         slot, other = self.slots[position], self.slots[target]

@@ -10,14 +10,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from nnl_core.codegen.fuse import fuse
 from nnl_core.cpu.calls import select_call
 from nnl_core.errors import NnlError, OperatorError
 from nnl_core.gpu.capture import CapturedGraph
 from nnl_core.gpu.compiler import Compiler
 from nnl_core.gpu.device import Device, DeviceBuffer
-from nnl_core.gpu.families.elementwise import DIALECT
-from nnl_core.gpu.kernel import FLOATING, Address, Invocation, Launch
+from nnl_core.gpu.fuse import fuse
+from nnl_core.gpu.kernel import Address, Invocation, Launch
 from nnl_core.gpu.lowering import Piece, lower_pieces
 from nnl_core.graph.flat import layout
 from nnl_core.graph.ir import ABSENT, Graph, Instruction
@@ -100,7 +99,7 @@ class CudaProgram:
     def __init__(self, graph: Graph, device: Device, compiler: Compiler) -> None:
         self.device, self._compiler = device, compiler
         with device:
-            graph = fuse(graph, DIALECT, FLOATING)
+            graph = fuse(graph)
             pieces, views = lower_pieces(graph, device)
             compiler.load(kernel for piece in pieces for kernel in piece.kernels)
         self._pieces = pieces

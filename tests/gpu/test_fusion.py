@@ -125,3 +125,31 @@ def test_gradients_of_batch_normalisation_take_all_sums_at_once(labels: list[str
         expected = gradients_of_batch_normalisation()
     for result, target in zip(results, expected, strict=True):
         np.testing.assert_allclose(result, target, rtol=1e-9, atol=1e-9)
+
+
+def running_statistics() -> list[Array]:
+    """Train two batch normalisations for two steps, and return what they keep."""
+    x = variable((6, 3, 4, 4), 11)
+    kept = [variable((1, 3, 1, 1), seed) for seed in range(12, 16)]
+    y = F.batch_normalization(x, None, None, kept[0], kept[1], decay_rate=0.75)
+    y = F.batch_normalization(y * y, None, None, kept[2], kept[3], decay_rate=0.5)
+    for _ in range(2):
+        y.forward(clear_buffer=True)
+    return [np.array(one.d) for one in kept]
+
+
+def test_running_statistics_are_kept_by_one_kernel(labels: list[str]) -> None:
+    results = running_statistics()
+    assert len([label for label in labels if "mul_scalar" in label]) == 1
+    with nnl.backend_scope("numpy"):
+        expected = running_statistics()
+    for result, target in zip(results, expected, strict=True):
+        np.testing.assert_allclose(result, target, rtol=1e-4, atol=1e-5)
+
+
+def test_small_groups_that_share_nothing_are_one_kernel(labels: list[str]) -> None:
+    results = [F.exp(variable((5, 3), seed)) for seed in range(3)]
+    nnl.forward_all(results)
+    assert labels == ["exp+exp+exp"]
+    for seed, result in enumerate(results):
+        np.testing.assert_allclose(result.d, np.exp(variable((5, 3), seed).d), rtol=1e-6)
