@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from nnl_core.graph.ir import Graph, Instruction
+from nnl_core.graph.ir import ABSENT, Graph, Instruction
 from nnl_core.graph.operator import Array, lookup
 from nnl_core.graph.spec import Spec
 from nnl_core.session import Session, current_session
@@ -59,8 +59,28 @@ def session() -> Session:
     return Session()
 
 
+@pytest.fixture
+def exact_buffers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With ``CUEMU_EXACT=1``, check the edges of every buffer, not those of the pool's blocks.
+
+    This makes the host wait at each allocation, and so hides waits that are missing.
+    """
+    if os.environ.get("CUEMU_EXACT") != "1" or not is_emulated():
+        return
+    from nnl_core.gpu.device import Device
+
+    allocate = Device.allocate
+
+    def exact(self: Device, size: int) -> tuple[int, object]:
+        address, block = allocate(self, size)
+        cuemu.renew(address, max(size, 1))
+        return address, block
+
+    monkeypatch.setattr(Device, "allocate", exact)
+
+
 @pytest.fixture(autouse=True)
-def gpu() -> Iterator[None]:
+def gpu(exact_buffers: None) -> Iterator[None]:
     """Let a test have a GPU, which the emulator hides again from tests of other folders."""
     path = os.environ["PATH"]
     reason = reason_to_skip()
@@ -85,20 +105,21 @@ def emulator(gpu: None) -> None:
 
 @pytest.fixture
 def compute() -> Callable[..., tuple[Array, ...]]:
-    """Return what computes an operator by a kernel, and never on the host."""
+    """Return what computes an operator by a kernel, and never on the host; ``None`` is absent."""
 
-    def computed(name: str, *arrays: Array, **given: object) -> tuple[Array, ...]:
+    def computed(name: str, *arrays: Array | None, **given: object) -> tuple[Array, ...]:
         operator, backend = lookup(name), current_session().backend("cuda")
-        specs, attributes = [Spec.of(array) for array in arrays], operator.bind_attributes(given)
+        specs = [None if array is None else Spec.of(array) for array in arrays]
+        attributes = operator.bind_attributes(given)
         graph = Graph()
-        inputs = tuple([graph.add_leaf(spec) for spec in specs])
+        inputs = tuple([ABSENT if spec is None else graph.add_leaf(spec) for spec in specs])
         outputs = operator.infer_specs(specs, attributes)
         results = tuple([graph.new_value(spec) for spec in outputs])
         graph.instructions = [Instruction(operator, inputs, results, attributes)]
         graph.outputs = list(results)
         program = backend.compile(graph)
         assert program.computed_by(graph.instructions[0]) == "cuda"
-        leaves = [backend.from_host(array) for array in arrays]
+        leaves = [backend.from_host(array) for array in arrays if array is not None]
         buffers = [backend.from_host(np.zeros(spec.shape, spec.dtype)) for spec in outputs]
         program.run(leaves, buffers)
         return tuple([np.array(backend.to_host(buffer)) for buffer in buffers])

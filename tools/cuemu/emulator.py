@@ -74,15 +74,14 @@ def set(**options: int) -> dict[str, int]:
     random order starts from, ``memory`` the bytes of each device, ``devices`` how many there are.
     ``clear_fault=1`` forgets a fault, as destroying a context does. Raises `ValueError` for others.
     """
-    if not _loaded:
-        raise RuntimeError("the emulator is not active: call activate() first")
+    driver = _active()
     before = {}
     for name, value in options.items():
         if name == "clear_fault":
-            _loaded[0].cuemu_clear_fault()
+            driver.cuemu_clear_fault()
             continue
         old = ctypes.c_int64()
-        if not _loaded[0].cuemu_set(name.encode(), int(value), ctypes.byref(old)):
+        if not driver.cuemu_set(name.encode(), int(value), ctypes.byref(old)):
             raise ValueError(f"the emulator has no option {name!r}")
         before[name] = old.value
     return before
@@ -98,10 +97,25 @@ def option(**options: int) -> Iterator[None]:
         set(**before, clear_fault=1)
 
 
-def stats() -> dict[str, int]:
-    """Return the numbers of launches, copies, syncs and allocs so far, and bytes used and peak."""
+def renew(address: int, size: int) -> None:
+    """Begin the life of a block that a pool hands out: its end is at ``size``, its bytes unwritten.
+
+    Pools round sizes up, and hand out memory that others have written: without this, what goes
+    past the end of a buffer, or reads what nobody has written there, is found only in new memory.
+    What was enqueued runs first. Raises `ValueError` where the device has no such allocation.
+    """
+    if not _active().cuemu_renew(ctypes.c_uint64(address), ctypes.c_size_t(size)):
+        raise ValueError(f"no allocation of at least {size} bytes begins at {address:#x}")
+
+
+def _active() -> ctypes.CDLL:
     if not _loaded:
         raise RuntimeError("the emulator is not active: call activate() first")
+    return _loaded[0]
+
+
+def stats() -> dict[str, int]:
+    """Return the numbers of launches, copies, syncs and allocs so far, and bytes used and peak."""
     numbers = (ctypes.c_uint64 * len(STATISTICS))()
-    _loaded[0].cuemu_statistics(numbers)
+    _active().cuemu_statistics(numbers)
     return dict(zip(STATISTICS, numbers, strict=True))

@@ -27,8 +27,8 @@ static CUresult release(CUdeviceptr address) {
         return fail(CUDA_ERROR_INVALID_VALUE, "free of an address that was not allocated");
     if (owner->freed) return fail(CUDA_ERROR_INVALID_VALUE, "double free");
     if (owner->kind == Kind::device) {
-        driver.devices[owner->device].used -= owner->size;
-        driver.used -= owner->size;
+        driver.devices[owner->device].used -= owner->capacity;
+        driver.used -= owner->capacity;
     }
     free_pages(owner);
     return CUDA_SUCCESS;

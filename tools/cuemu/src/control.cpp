@@ -57,6 +57,18 @@ EXPORTED int cuemu_set(const char *name, int64_t value, int64_t *old) {
     return 0;
 }
 
+// Begin the life of a block that a pool hands out: so many bytes, which nobody has written. What
+// was enqueued before may still use it, so that runs first. Return 0 where there is no such
+// allocation.
+EXPORTED int cuemu_renew(CUdeviceptr address, size_t bytes) {
+    std::lock_guard<std::recursive_mutex> lock(driver.mutex);
+    Allocation *owner = find_allocation(address);
+    if (!owner || owner->freed || owner->base != address || bytes > owner->capacity) return 0;
+    drain_all();
+    renew(owner, bytes);
+    return 1;
+}
+
 // ---- for stand-in libraries: run in stream order, with operands checked as a kernel's would be
 
 // Run function(argument) in stream order, again at each replay of a graph; in the end, free it.

@@ -86,7 +86,7 @@ struct Cell { // of one 4-byte word
 enum class Kind : uint8_t { device, host, managed };
 struct Allocation {
     uintptr_t base;
-    size_t size;
+    size_t capacity, size; // what was asked for, and what is in use, see renew
     Kind kind;
     int device;
     bool freed;
@@ -100,6 +100,8 @@ inline bool in_arena(uintptr_t address) { return arena && address - arena < AREN
 Allocation *find_allocation(uintptr_t address); // that which owns the page, freed or not; or null
 uintptr_t allocate_pages(size_t bytes, Kind kind, int device); // 0 where the arena is used up
 void free_pages(Allocation *allocation);
+// A pool hands the allocation out again, for so many bytes of it.
+void renew(Allocation *allocation, size_t bytes);
 bool is_live(uintptr_t address, size_t bytes); // all of it inside one live allocation
 void mark_written(uintptr_t address, size_t bytes);
 void *reserve(size_t bytes, bool usable);

@@ -56,7 +56,7 @@ uintptr_t allocate_pages(size_t bytes, Kind kind, int device) {
     next_page = begin + span + PAGE;
     memset((void *)begin, 0xFF, span);
     auto *made =
-        new Allocation{begin + span - padded, bytes, kind, device, false, nullptr, nullptr};
+        new Allocation{begin + span - padded, bytes, bytes, kind, device, false, nullptr, nullptr};
     made->written = static_cast<uint8_t *>(reserve(bytes, true));
     made->cells = static_cast<Cell *>(reserve(cells_of(bytes), true));
     if (kind != Kind::device) memset(made->written, 1, bytes); // the host may write it unseen
@@ -67,12 +67,18 @@ uintptr_t allocate_pages(size_t bytes, Kind kind, int device) {
 
 void free_pages(Allocation *allocation) {
     uintptr_t begin = allocation->base & ~(PAGE - 1);
-    uintptr_t end = (allocation->base + allocation->size + PAGE - 1) & ~(PAGE - 1);
+    uintptr_t end = (allocation->base + allocation->capacity + PAGE - 1) & ~(PAGE - 1);
     mmap((void *)begin, end - begin, PROT_NONE,
          MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
-    munmap(allocation->written, allocation->size);
-    munmap(allocation->cells, cells_of(allocation->size));
+    munmap(allocation->written, allocation->capacity);
+    munmap(allocation->cells, cells_of(allocation->capacity));
     allocation->freed = true;
+}
+
+void renew(Allocation *allocation, size_t bytes) {
+    allocation->size = bytes;
+    memset((void *)allocation->base, 0xFF, allocation->capacity);
+    if (allocation->kind == Kind::device) memset(allocation->written, 0, allocation->capacity);
 }
 
 bool is_live(uintptr_t address, size_t bytes) {

@@ -58,6 +58,35 @@ def test_a_pool_hands_out_what_it_got_back(cuda, context):
     assert cuemu.stats()["allocs"] == count
 
 
+def test_a_block_that_is_handed_out_again_ends_where_its_user_was_told(cuda, context):
+    block = cuda.mem_alloc(512)
+    cuemu.renew(int(block), 100)
+    with pytest.raises(cuda.LogicError, match="104 bytes at offset 0 of an allocation of 100"):
+        cuda.memset_d32(block, 0, 26)
+
+
+def test_a_block_that_is_handed_out_again_holds_what_nobody_wrote(compiled, cuda, upload, report):
+    block, y = cuda.mem_alloc(256), upload(np.zeros(64, np.float32))
+    cuda.memset_d32(block, 0, 64)
+    cuemu.renew(int(block), 256)
+    kernel = compiled("buggy.cu").get_function("uninit_global")
+    assert "uninitialised" in report(lambda: kernel(block, y, block=(64, 1, 1)))
+
+
+def test_what_is_handed_out_again_is_freed_as_a_whole(cuda, context):
+    before = cuda.mem_get_info()
+    block = cuda.mem_alloc(512)
+    cuemu.renew(int(block), 100)
+    block.free()
+    assert cuda.mem_get_info() == before
+
+
+def test_a_block_is_not_renewed_beyond_its_end(cuda, context):
+    block = cuda.mem_alloc(512)
+    with pytest.raises(ValueError, match="no allocation of at least 513 bytes"):
+        cuemu.renew(int(block), 513)
+
+
 def test_a_page_locked_pool_gives_arrays(cuda, context):
     from pycuda.tools import PageLockedMemoryPool
 
