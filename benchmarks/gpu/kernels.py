@@ -129,7 +129,8 @@ def graph_of(case: Case, arrays: list[Array]) -> tuple[list[nnl.Variable], Array
     """Return the outputs of a case in NNL, and what gradients begin with."""
     dtype = as_dtype(case.dtype)
     variables = [
-        nnl.Variable.from_numpy_array(array.astype(dtype), need_grad=True) for array in arrays
+        nnl.Variable.from_numpy_array(array.astype(dtype, copy=False), need_grad=True)
+        for array in arrays
     ]
     y = case.nnl(*variables)
     seed = spread(y.shape, len(arrays)) if case.gradient else np.zeros(())

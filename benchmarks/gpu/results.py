@@ -185,7 +185,8 @@ NOTES = (
     "taken in turn; those of kernels and products within a captured graph of several calls, those "
     "of steps as users run them. Cases of 'host' are times of the host.",
     "'PyTorch' is eager (of convolutions with the faster of its two layouts, cuDNN choosing by "
-    "measurement); 'graph' is PyTorch's whole step captured and replayed.",
+    "measurement; of steps with channels first, as models are built); "
+    "'graph' is PyTorch's whole step captured and replayed.",
     "'of copy' is the share of the bytes a second, read and written, of a copy on the device. Rows "
     "of 1,024 lie in the L2 cache, in both libraries.",
     "'on host' are instructions that NumPy computes for want of a kernel.",

@@ -53,7 +53,7 @@ def given_for(case: str, smoke: bool) -> Arrays:
         return given
     few = {name: array[:2] for name, array in given.items()}
     if case == "gpt":
-        few = {name: array[:1, :5] for name, array in few.items()}
+        few = {name: array[:1] for name, array in few.items()}  # as many positions as are learnt
     if case == "resnet50":
         few["x"] = few["x"][:, :, :32, :32]
     return {name: np.ascontiguousarray(array) for name, array in few.items()}

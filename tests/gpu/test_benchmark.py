@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -11,6 +13,8 @@ from benchmarks.gpu import correctness, kernels, machine, measure, results
 from benchmarks.gpu.cases import memory_cases
 from benchmarks.gpu.results import COPY, COPY_CASE, NNL, TORCH, Bar, Measurement, Results
 from benchmarks.run import main
+
+RUN = Path(measure.__file__).with_name("run.sh")
 
 
 def of(seconds, **more):
@@ -92,6 +96,15 @@ def test_an_unknown_section_is_refused_with_those_there_are(capsys):
     with pytest.raises(SystemExit):
         measure.parse(["--sections", "memory,nonsense"])
     assert "unknown section 'nonsense'; there are memory, products" in capsys.readouterr().err
+
+
+def test_a_stage_of_the_prepared_run_that_fails_stops_no_other(tmp_path):
+    command = [str(RUN), "--python", "false", "--out", str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    failed = [line.split()[1] for line in done.stdout.splitlines() if "failed with" in line]
+    stages = ["versions:", "operators:", *(f"{name}:" for name in measure.SECTIONS), "tests:"]
+    assert sorted(failed) == sorted(stages)
+    assert done.returncode == 1
 
 
 # Figures ------------------------------------------------------------------------------------------
