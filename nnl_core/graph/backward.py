@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import weakref
 from collections import OrderedDict
 from collections.abc import Iterator
@@ -98,11 +99,16 @@ def plan_backward(
         plan = _differentiate(root, backend, keep_intermediates=keep_intermediates, optimize=True)
         pattern = None if traced.key is None else Pattern.of(plan, traced)
         if pattern is not None:
-            _patterns[key] = pattern
-            held = sum(one.size for one in _patterns.values())
-            while len(_patterns) > KEPT or held > KEPT_NODES:
-                held -= _patterns.popitem(last=False)[1].size
+            _keep(key, pattern)
     return plan
+
+
+def _keep(key: tuple[object, ...], pattern: Pattern) -> None:
+    with _patterns_lock:
+        _patterns[key] = pattern
+        held = sum(one.size for one in _patterns.values())
+        while len(_patterns) > KEPT or held > KEPT_NODES:
+            held -= _patterns.popitem(last=False)[1].size
 
 
 def _differentiate(
@@ -201,7 +207,7 @@ class TracedGraph:
     ``key`` is the same for graphs whose gradients are computed alike: of the same calls, linked
     in the same way, with the same needs of gradients and small constants. It is ``None`` where
     that is not all there is to it: results that are not there, or computed again, leaves that share
-    storage or were made of results, calls that nobody keeps.
+    storage or were made of results, calls that nobody keeps; or of a graph too large to keep.
     """
 
     def __init__(self, root: Variable) -> None:
@@ -209,7 +215,7 @@ class TracedGraph:
         self.nodes = topological((root,))
         self.leaves: list[Variable] = []
         self.numbers: dict[Node | Variable, int] = {}
-        self.key = self._describe()
+        self.key = self._describe() if len(self.nodes) <= KEPT_NODES else None
 
     def _describe(self) -> tuple[object, ...] | None:
         parts: list[object] = [self.root._index]
@@ -288,14 +294,14 @@ class Pattern:
                     gradients[id(gradient)] = number, index
         for number, leaf in enumerate(traced.leaves):
             places[id(leaf._storage)] = -1 - number, 0
-        pattern = cls(lowered.graph, plan.program, len(traced.nodes))
         try:
+            pattern = cls(lowered.graph, plan.program, len(traced.nodes))
             pattern.inputs = [places[id(storage)] for storage in lowered.leaves]
             pattern.leaves = [traced.numbers[leaf] for leaf, _ in plan.leaves]
             pattern.kept = [gradients[id(s)] for s in lowered.outputs[len(plan.leaves) :]]
             pattern.reads = [(traced.numbers[node], position) for node, position in plan.reads]
             pattern.given = [places[id(storage)] for storage in plan.given]
-        except KeyError:
+        except (KeyError, TypeError):  # elsewhere, or a program that cannot be referred to weakly
             return None
         return pattern
 
@@ -331,3 +337,4 @@ class Pattern:
 
 
 _patterns: OrderedDict[tuple[object, ...], Pattern] = OrderedDict()
+_patterns_lock = threading.Lock()
