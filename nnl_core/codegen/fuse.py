@@ -51,13 +51,17 @@ class _Slot:
         self.results: set[int] = set()  # of its sums: nothing in the group may read them
 
 
-def fuse(graph: Graph, dialect: Dialect, summed: Collection[str]) -> Graph:
+def fuse(
+    graph: Graph, dialect: Dialect, summed: Collection[str], *, finishes: bool = False
+) -> Graph:
     """Return the graph with groups as large as can be written as one loop.
 
     Args:
         graph: what is fused.
         dialect: the C in which the loops will be written.
         summed: dtypes whose sums may be part of them.
+        finishes: whether what is computed of a group's sums alone, element by element, may be part
+            of it, at its end.
     """
     if graph.observed:
         return graph
@@ -71,6 +75,8 @@ def fuse(graph: Graph, dialect: Dialect, summed: Collection[str]) -> Graph:
     fuser.join_earlier()
     fuser.join_only_readers()
     fuser.join_sums()
+    if finishes:
+        fuser.join_finishes()
     fuser.join_small()
     return graph.rewrite(fuser.instructions())
 
@@ -153,6 +159,34 @@ class _Fuser:
                     self._move(position, reader)
                     break
 
+    def join_finishes(self) -> None:
+        """Move what goes over the results of sums behind them, if all else it reads is there."""
+        made_at = {
+            value: position
+            for position, slot in enumerate(self.slots)
+            for member in slot.members
+            for value in member.outputs
+        }
+        for position, slot in enumerate(self.slots):
+            made = {value for member in slot.members for value in member.outputs}
+            read = {value for member in slot.members for value in member.inputs} - made - {ABSENT}
+            latest = max((made_at.get(value, -1) for value in read), default=-1)
+            if latest >= 0 and self._may_finish(self.slots[latest], slot, made | read):
+                self._move(position, latest, behind=True)
+                made_at |= dict.fromkeys(made, latest)
+
+    def _may_finish(self, first: _Slot, second: _Slot, values: Collection[int]) -> bool:
+        """Whether the second has only elements of the results of the first, or single ones."""
+        if first.kept is None or first.shape is None or second.shape is None or second.results:
+            return False
+        one, other = first.members, second.members
+        if one[0].epoch != other[0].epoch or len(one) + len(other) > LONGEST:
+            return False
+        results = math.prod(first.shape[axis] for axis in first.kept)
+        if results == math.prod(first.shape) or math.prod(second.shape) != results:
+            return False
+        return all(self.graph.specs[value].size in (1, results) for value in values)
+
     def join_small(self) -> None:
         """Do what has few elements and no reader, as statistics that are kept, with its like.
 
@@ -169,10 +203,10 @@ class _Fuser:
                 self._move(before, position)
             latest[slot.shape] = position
 
-    def _move(self, position: int, target: int) -> None:
+    def _move(self, position: int, target: int, *, behind: bool = False) -> None:
         slot, other = self.slots[position], self.slots[target]
         members = slot.members
-        other.members = [*members, *other.members]
+        other.members = [*other.members, *members] if behind else [*members, *other.members]
         other.results |= slot.results
         other.kept = other.kept if slot.kept is None else slot.kept
         self.slots[position] = _Slot([], None)

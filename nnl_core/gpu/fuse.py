@@ -13,7 +13,9 @@ STATISTIC = "nnl::running_statistic"
 
 def fuse(graph: Graph) -> Graph:
     """Return the graph with groups, each of which is one kernel, or two."""
-    return graph if graph.observed else groups.fuse(_mixed(graph), DIALECT, FLOATING)
+    if graph.observed:
+        return graph
+    return groups.fuse(_mixed(graph), DIALECT, FLOATING, finishes=True)
 
 
 def _mixed(graph: Graph) -> Graph:

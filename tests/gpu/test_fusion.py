@@ -89,6 +89,26 @@ def test_what_is_summed_may_be_asked_for_too(
     np.testing.assert_allclose(mean.d, expected, rtol=1e-9, atol=1e-9)
 
 
+@pytest.mark.parametrize("shape, axes", AXES.values(), ids=AXES.keys())
+def test_what_follows_from_sums_is_computed_with_them(
+    labels: list[str], shape: tuple[int, ...], axes: tuple[int, ...]
+) -> None:
+    kept = tuple(1 if axis in axes else n for axis, n in enumerate(shape))
+    x, scale, shift = variable(shape, 17), variable(kept, 18), variable((), 19)
+    product = x * scale
+    total, mean = F.sum(product, axes, keepdims=True), F.mean(product * x, axes, keepdims=True)
+    bent = F.tanh(total * shift + scale) / (mean * mean + 1.0)
+    nnl.forward_all([bent, mean])
+    if np.prod(kept) < np.prod(shape):
+        assert len(labels) == 1
+    wide = x.d.astype(np.float64)
+    level = (wide * wide * scale.d).mean(axes, keepdims=True)
+    sums = (wide * scale.d).sum(axes, keepdims=True)
+    np.testing.assert_allclose(mean.d, level, rtol=1e-4, atol=1e-5)
+    exact = np.tanh(sums * shift.d + scale.d) / (level * level + 1)
+    np.testing.assert_allclose(bent.d, exact, rtol=1e-3, atol=1e-5)
+
+
 def test_sums_that_leave_different_axes_are_apart(labels: list[str]) -> None:
     x = variable((6, 8), 6)
     y = F.exp(x)

@@ -9,7 +9,7 @@ additions depends on shapes alone.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -55,6 +55,48 @@ class Sum(NamedTuple):
     divisor: float
 
 
+class Group(NamedTuple):
+    """What a group computes: of each element, the sums, and what follows from these."""
+
+    maps: list[Instruction]
+    sums: list[Sum]
+    finishes: list[Instruction]
+    shape: tuple[int, ...]
+    kept: frozenset[int]
+
+    @property
+    def read_by_maps(self) -> set[int]:
+        """Values that are read for each element."""
+        made = {value for member in self.maps for value in member.outputs}
+        read = {value for member in self.maps for value in member.inputs}
+        return (read | {one.value for one in self.sums}) - made - {ABSENT}
+
+    @property
+    def read_by_finishes(self) -> set[int]:
+        """Values that are read for each result, and are no sums."""
+        made = {value for member in self.finishes for value in member.outputs}
+        read = {value for member in self.finishes for value in member.inputs}
+        return read - made - {one.output for one in self.sums} - {ABSENT}
+
+
+def group_of(members: Sequence[Instruction], specs: Sequence[Spec]) -> Group:
+    """Return what is computed by members, the sums of which leave the same axes."""
+    sums = [member for member in members if is_sum(member)]
+    shape = specs[sums[0].inputs[0]].shape
+    kept = kept_axes(sums[0], shape, specs[sums[0].outputs[0]].shape)
+    count = math.prod(length for axis, length in enumerate(shape) if axis not in kept)
+    others = [member for member in members if not is_sum(member)]
+    every = math.prod(shape)
+    wanted = []
+    for member in sums:
+        assert member.operator is not None
+        divisor = float(count) if member.operator.name == "nnl::mean" else 1.0
+        wanted.append(Sum(member.inputs[0], member.outputs[0], divisor))
+    maps = [member for member in others if specs[member.outputs[0]].size == every]
+    finishes = [member for member in others if specs[member.outputs[0]].size != every]
+    return Group(maps, wanted, finishes, shape, kept)
+
+
 def emit_sums(
     members: Sequence[Instruction],
     inputs: Sequence[int],
@@ -63,27 +105,20 @@ def emit_sums(
     multiprocessors: int,
 ) -> Emission | None:
     """Return the kernels of a group, or ``None`` where a member cannot be written in C."""
-    sums = [member for member in members if is_sum(member)]
-    maps = [member for member in members if not is_sum(member)]
-    body = expressions(maps, lambda number: specs[number], DIALECT)
-    numbers = [number for number in inputs if number != ABSENT]
-    if body is None or any(specs[n].dtype.name not in C_TYPES for n in (*numbers, *outputs)):
+    group = group_of(members, specs)
+    body, finish = (
+        expressions(some, lambda number: specs[number], DIALECT)
+        for some in (group.maps, group.finishes)
+    )
+    operands = [number for number in (*inputs, *outputs) if number != ABSENT]
+    if body is None or finish is None:
         return None
-    shape = specs[sums[0].inputs[0]].shape
-    kept = kept_axes(sums[0], shape, specs[sums[0].outputs[0]].shape)
-    count = math.prod(length for axis, length in enumerate(shape) if axis not in kept)
-    wanted = []
-    for member in sums:
-        assert member.operator is not None
-        divisor = float(count) if member.operator.name == "nnl::mean" else 1.0
-        wanted.append(Sum(member.inputs[0], member.outputs[0], divisor))
-    summed = {one.output for one in wanted}
-    stored = [number for number in outputs if number not in summed]
-    writer = _Writer(shape, kept, wanted, stored, numbers, specs)
-    addresses: list[Argument] = [result(list(outputs).index(number)) for number in stored]
-    addresses += [given(list(inputs).index(number)) for number in numbers]
-    targets: list[Argument] = [result(list(outputs).index(one.output)) for one in wanted]
-    return writer.emission(body, addresses, targets, multiprocessors)
+    if any(specs[number].dtype.name not in C_TYPES for number in operands):
+        return None
+    address: dict[int, Argument] = {number: given(k) for k, number in enumerate(inputs)}
+    address |= {number: result(k) for k, number in enumerate(outputs)}
+    writer = _Writer(group, inputs, outputs, specs)
+    return writer.emission(body, finish, address, multiprocessors)
 
 
 def _power_of_two(least: int) -> int:
@@ -95,15 +130,21 @@ class _Writer:
 
     def __init__(
         self,
-        shape: tuple[int, ...],
-        kept: frozenset[int],
-        sums: Sequence[Sum],
-        stored: Sequence[int],
+        group: Group,
         inputs: Sequence[int],
+        outputs: Sequence[int],
         specs: Sequence[Spec],
     ) -> None:
-        self.sums, self.specs = sums, specs
-        self.stored, self.numbers = len(stored), (*stored, *inputs)
+        self.sums, self.specs = group.sums, specs
+        shape, kept = group.shape, group.kept
+        mapped = {value for member in group.maps for value in member.outputs}
+        mapped_from = group.read_by_maps
+        stored = [number for number in outputs if number in mapped]
+        read = [number for number in dict.fromkeys(inputs) if number in mapped_from]
+        self.stored, self.numbers = len(stored), (*stored, *read)
+        self.finished = [number for number in outputs if number not in mapped]
+        needed = group.read_by_finishes
+        self.finishing = [number for number in dict.fromkeys(inputs) if number in needed]
         of_result = [0] * len(shape)
         step = 1
         for axis in reversed(range(len(shape))):
@@ -121,7 +162,7 @@ class _Writer:
         self.along_last = not self.axes or not self.axes[-1].is_kept
         self.is_long = math.prod(shape) >= 1 << 30
         self.index = "int64_t" if self.is_long else "int32_t"
-        self.added = computing_type(specs[sums[0].output].dtype)
+        self.added = computing_type(specs[self.sums[0].output].dtype)
         self.dims: list[int] = []
         self.width = self._width()
 
@@ -144,11 +185,7 @@ class _Writer:
     # Launches -----------------------------------------------------------------------------------
 
     def emission(
-        self,
-        body: str,
-        addresses: Sequence[Argument],
-        targets: Sequence[Argument],
-        multiprocessors: int,
+        self, body: str, finish: str, address: Mapping[int, Argument], multiprocessors: int
     ) -> Emission:
         """Return the launches."""
         wanted, threads = 4 * multiprocessors, THREADS
@@ -167,24 +204,24 @@ class _Writer:
         parts = blocks(chunks, each)
         in_parts = parts > 1
         room = parts * self.results * (8 if self.added == "double" else 4)
-        places = [scratch(0, k * room) for k in range(len(self.sums))]
-        text = self._text(body, in_parts=in_parts)
+        rooms = [scratch(0, k * room) for k in range(len(self.sums))]
+        operands = [address[number] for number in self.numbers]
+        ends = [address[number] for number in (*self.finished, *self.finishing)]
         divisors = [self._real(one.divisor) for one in self.sums]
-        arguments: list[Argument] = [*addresses, *(places if in_parts else targets)]
-        arguments += [self.number(n) for n in (self.results, chunks, each, extent)]
-        arguments += [*divisors, *(self.number(n) for n in self.dims)]
-        first = Launch(
-            Kernel(text, "sums"), (grid, parts, 1), (threads, 1, 1), tuple(arguments)
-        )  # fmt: skip
+        text = self._text(body, None if in_parts else finish)
+        arguments = [*operands, *(rooms if in_parts else (*ends, *divisors))]
+        arguments += [self.number(n) for n in (self.results, chunks, each, extent, *self.dims)]
+        block = (threads, 1, 1)
+        first = Launch(Kernel(text, "sums"), (grid, parts, 1), block, tuple(arguments))
         if not in_parts:
             return Emission((first,))
         team = min(32, _power_of_two(blocks(parts, LOADS))) if self.results < 8192 else 1
         numbers = (self.number(self.results), np.int32(parts), np.int32(team))
         second = Launch(
-            Kernel(self._join(), "join"),
+            Kernel(self._join(finish), "join"),
             (blocks(self.results, THREADS // team), 1, 1),
             (THREADS, 1, 1),
-            (*places, *targets, *numbers, *divisors),
+            (*rooms, *ends, *divisors, *numbers),
         )
         return Emission((first, second), (len(self.sums) * room,))
 
@@ -193,30 +230,31 @@ class _Writer:
 
     # Text ---------------------------------------------------------------------------------------
 
-    def _text(self, body: str, *, in_parts: bool) -> str:
-        """Return the kernel that sums."""
+    def _text(self, body: str, finish: str | None) -> str:
+        """Return the kernel that sums, and finishes, or else leaves parts."""
+        index, added, width = self.index, self.added, self.width
         parameters = [
             f"{'' if p < self.stored else 'const '}{c_type(self.specs[n].dtype)} *__restrict__ x{p}"
             for p, n in enumerate(self.numbers)
         ]
-        index, added = self.index, self.added
-        for k, one in enumerate(self.sums):
-            kind = added if in_parts else c_type(self.specs[one.output].dtype)
-            parameters.append(f"{kind} *__restrict__ y{k}")
+        every = range(len(self.sums))
+        if finish is None:
+            parameters += [f"{added} *__restrict__ p{k}" for k in every]
+        else:
+            parameters += self._ends()
         parameters += [f"{index} {name}" for name in ("results", "count", "each", "extent")]
-        parameters += [f"{added} n{k}" for k in range(len(self.sums))]
         kept = [axis for axis in self.axes if axis.is_kept]
         reduced = [axis for axis in self.axes if not axis.is_kept]
-        width = self.width
+        starts = {p: f"k{p}" for p in range(len(self.numbers))}
         if self.along_last:
-            opening, closing = self._rows(in_parts=in_parts)
+            opening, closing = self._rows(finish)
             bases = self._places("row", kept, "k", {})
-            offsets = self._places("r", reduced, "b", {p: f"k{p}" for p in self._all}, width)
+            offsets = self._places("r", reduced, "b", starts, width)
         else:
-            opening, closing = self._columns(in_parts=in_parts)
+            opening, closing = self._columns(finish)
             bases = self._places("column", kept, "k", {}, width)
-            offsets = self._places("r", reduced, "b", {p: f"k{p}" for p in self._all})
-        sums = "\n".join(f"{added} s{k}[{width}] = {{}};" for k in range(len(self.sums)))
+            offsets = self._places("r", reduced, "b", starts)
+        sums = "\n".join(f"{added} s{k}[{width}] = {{}};" for k in every)
         parameters += [f"{index} d{k}" for k in range(len(self.dims))]
         text = (
             f'extern "C" __global__ void __launch_bounds__({THREADS})\n'
@@ -227,11 +265,37 @@ class _Writer:
         )
         return self._renumbered(text)
 
-    @property
-    def _all(self) -> range:
-        return range(len(self.numbers))
+    def _ends(self) -> list[str]:
+        """Return parameters for what is written and read for each result."""
+        kinds = [c_type(self.specs[number].dtype) for number in (*self.finished, *self.finishing)]
+        written = len(self.finished)
+        return [
+            *(f"{kind} *__restrict__ y{k}" for k, kind in enumerate(kinds[:written])),
+            *(f"const {kind} *__restrict__ z{k}" for k, kind in enumerate(kinds[written:])),
+            *(f"{self.added} n{k}" for k in range(len(self.sums))),
+        ]
 
-    def _rows(self, *, in_parts: bool) -> tuple[str, str]:
+    def _end(self, finish: str | None) -> str:
+        """Return what is done with sums ``a0``, ``a1``, ... of result ``at``."""
+        if finish is None:
+            return "\n".join(
+                f"p{k}[blockIdx.y * results + at] = a{k};" for k in range(len(self.sums))
+            )
+        lines = []
+        for k, one in enumerate(self.sums):
+            dtype = self.specs[one.output].dtype
+            rounded = f"wide(narrow<{c_type(dtype)}>(a{k} / n{k}))"
+            lines.append(f"const {computing_type(dtype)} v{one.output} = {rounded};")
+        for k, number in enumerate(self.finishing):
+            spec = self.specs[number]
+            place = "0" if spec.size == 1 else "at"
+            lines.append(f"const {computing_type(spec.dtype)} v{number} = wide(z{k}[{place}]);")
+        lines.append(finish)
+        for k, number in enumerate(self.finished):
+            lines.append(f"y{k}[at] = narrow<{c_type(self.specs[number].dtype)}>(v{number});")
+        return "\n".join(lines)
+
+    def _rows(self, finish: str | None) -> tuple[str, str]:
         """Return what comes before and after the elements where teams have rows."""
         index, added = self.index, self.added
         opening = (
@@ -240,14 +304,16 @@ class _Writer:
             f"const {index} row = blockIdx.x * (blockDim.x / team) + threadIdx.x / team;\n"
             f"const bool there = row < results;\n{self._share()}"
         )
-        lines = []
-        for k, one in enumerate(self.sums):
-            lines.append(f"{added} a{k} = {self._neighbours(k)};")
-            lines.append(f"a{k} = team_all<Add>(a{k}, ({added})0, (int)team, room);")
-            lines.append(f"if (there && lane == 0) {self._put(k, one, 'row', f'a{k}', in_parts)}")
+        lines = [
+            f"const {added} a{k} ="
+            f" team_all<Add>({self._neighbours(k)}, ({added})0, (int)team, room);"
+            for k in range(len(self.sums))
+        ]
+        end = f"const {index} at = row;\n{self._end(finish)}"
+        lines.append(f"if (there && lane == 0) {{\n{end}\n}}")
         return opening, "\n".join(lines)
 
-    def _columns(self, *, in_parts: bool) -> tuple[str, str]:
+    def _columns(self, finish: str | None) -> tuple[str, str]:
         """Return the same where threads lie along columns, ``width`` for each."""
         index, added, width = self.index, self.added, self.width
         chunks = self.dim(self.axes[-1].length // width)
@@ -262,17 +328,18 @@ class _Writer:
             f"const {index} column = (outer * {chunks} + place) * {width};\n"
             f"const bool there = place < {chunks};\n{self._share()}"
         )
-        lines = []
-        for k, one in enumerate(self.sums):
-            put = self._put(k, one, "column + e", "room[threadIdx.x]", in_parts)
+        every = range(len(self.sums))
+        lines = [f"#pragma unroll\nfor (int e = 0; e < {width}; e++) {{"]
+        for k in every:
             lines.append(
-                f"#pragma unroll\nfor (int e = 0; e < {width}; e++) {{\n"
                 f"room[threadIdx.x] = s{k}[e];\n__syncthreads();\n"
                 f"for ({index} half = team / 2; half > 0; half /= 2) {{\n"
                 f"if (lane < half) room[threadIdx.x] += room[threadIdx.x + half * across];\n"
                 f"__syncthreads();\n}}\n"
-                f"if (there && lane == 0) {put}\n__syncthreads();\n}}"
+                f"const {added} a{k} = room[threadIdx.x];\n__syncthreads();"
             )
+        end = f"const {index} at = column + e;\n{self._end(finish)}"
+        lines.append(f"if (there && lane == 0) {{\n{end}\n}}\n}}")
         return opening, "\n".join(lines)
 
     def _share(self) -> str:
@@ -290,11 +357,6 @@ class _Writer:
             terms = [f"({terms[e]} + {terms[e + half]})" for e in range(half)]
         return terms[0]
 
-    def _put(self, k: int, one: Sum, at: str, value: str, in_parts: bool) -> str:
-        if in_parts:
-            return f"y{k}[blockIdx.y * results + {at}] = {value};"
-        return f"y{k}[{at}] = narrow<{c_type(self.specs[one.output].dtype)}>({value} / n{k});"
-
     def _places(
         self, rest: str, axes: Sequence[Axis], name: str, base: dict[int, str], width: int = 1
     ) -> str:
@@ -309,7 +371,7 @@ class _Writer:
             places[n], rest = f"{name}i{n}", f"{name}r{n}"
         if axes:
             places[0] = rest
-        for p in self._all:
+        for p in range(len(self.numbers)):
             terms = [base[p]] if p in base else []
             for n, (place, axis) in enumerate(zip(places, axes, strict=True)):
                 step = axis.strides[p]
@@ -349,29 +411,24 @@ class _Writer:
         numbers: dict[str, int] = {}
         return NUMBERED.sub(lambda it: f"{it[1]}{numbers.setdefault(it[2], len(numbers))}", text)
 
-    def _join(self) -> str:
+    def _join(self, finish: str) -> str:
         """Return the kernel that adds parts up, a team for each result."""
         index, added, every = self.index, self.added, range(len(self.sums))
-        parameters = [f"const {added} *__restrict__ x{k}" for k in every]
-        parameters += [
-            f"{c_type(self.specs[one.output].dtype)} *__restrict__ y{k}"
-            for k, one in enumerate(self.sums)
-        ]
-        parameters += [f"{index} results", "int32_t parts", "int32_t team"]
-        parameters += [f"{added} n{k}" for k in every]
+        parameters = [f"const {added} *__restrict__ p{k}" for k in every]
+        parameters += [*self._ends(), f"{index} results", "int32_t parts", "int32_t team"]
         lines = []
-        for k, one in enumerate(self.sums):
-            kind = c_type(self.specs[one.output].dtype)
+        for k in every:
             lines.append(
                 f"{added} a{k} = 0;\n"
                 f"if (at < results) for (int i = lane; i < parts; i += team)"
-                f" a{k} += x{k}[({index})i * results + at];\n"
-                f"a{k} = team_all<Add>(a{k}, ({added})0, team, ({added} *)0);\n"
-                f"if (at < results && lane == 0) y{k}[at] = narrow<{kind}>(a{k} / n{k});"
+                f" a{k} += p{k}[({index})i * results + at];\n"
+                f"a{k} = team_all<Add>(a{k}, ({added})0, team, ({added} *)0);"
             )
         body = "\n".join(lines)
-        return (
+        text = (
             f'extern "C" __global__ void KERNEL(join)({", ".join(parameters)}) {{\n'
             f"const {index} at = ({index})blockIdx.x * ({THREADS} / team) + threadIdx.x / team;\n"
-            f"const int lane = threadIdx.x % team;\n{body}\n}}\n"
+            f"const int lane = threadIdx.x % team;\n{body}\n"
+            f"if (lane || at >= results) return;\n{self._end(finish)}\n}}\n"
         )
+        return self._renumbered(text)
