@@ -29,26 +29,34 @@ from nnl_core.gpu.kernel import (
     result,
     scratch,
 )
+from nnl_core.gpu.strides import any_type
 from nnl_core.graph.spec import Spec, normalize_axis
 
 NO_LABEL = -1  # of ignore_index: negative labels are ignored in any case
 
 
-def _kernel(entry: str, scores: Spec | None, target: Spec, **more: str) -> Kernel:
+def _kernel(entry: str, scores: Spec | None, **more: str) -> Kernel:
     types = {"C": "double"}
     if scores is not None:
         types = {"T": c_type(scores.dtype), "C": computing_type(scores.dtype)}
-    types |= more
-    function = kernel("cross_entropy.cu", entry, LABEL=c_type(target.dtype), **types)
+    function = kernel("cross_entropy.cu", entry, **types, **more)
     return with_files(function, "falling.cuh")
 
 
-def _operands(call: Call, *scores: int) -> list[Spec] | None:
-    """Return the inputs that are there, if all scores (and weights) have one floating dtype."""
-    dtypes = {one.dtype for place in scores if (one := call.inputs[place]) is not None}
-    if len(dtypes) > 1 or any(dtype.name not in FLOATING for dtype in dtypes):
-        return None
-    return [one for one in call.inputs if one is not None]
+def _labels(call: Call, place: int) -> tuple[Argument, ...]:
+    """Return the labels, which are read whatever their type."""
+    target = call.inputs[place]
+    assert target is not None
+    return any_type(given(place), target.dtype)
+
+
+def _scores(call: Call, place: int, *others: int) -> Spec | None:
+    """Return the scores, if they and all others (weights) have one floating dtype."""
+    scores = call.inputs[place]
+    assert scores is not None
+    beside = [one for other in others if (one := call.inputs[other]) is not None]
+    fits = scores.dtype.name in FLOATING and all(one.dtype == scores.dtype for one in beside)
+    return scores if fits else None
 
 
 def _weight(call: Call, place: int) -> Address:
@@ -62,7 +70,7 @@ def _ignored(call: Call) -> np.int64:
 
 
 def _by_label(
-    entry: str, x: Spec, target: Spec, axis: int, before: tuple[Argument, ...], *rest: Argument
+    entry: str, x: Spec, axis: int, before: tuple[Argument, ...], *rest: Argument
 ) -> Launch:
     """Launch a team of threads for each label."""
     outer, n, inner = split(x.shape, axis)
@@ -70,11 +78,11 @@ def _by_label(
     if inner == 1:
         team = min(512, power_of_two(blocks(n, 8)))
         threads = block_of(team)
-        run = _kernel(f"{entry}_rows", x, target)
+        run = _kernel(f"{entry}_rows", x)
         grid = (blocks(outer, threads // team), 1, 1)
         return Launch(run, grid, (threads, 1, 1), (*arguments, np.int32(team)))
     across, down = column_block(n, inner)
-    run = _kernel(f"{entry}_columns", x, target)
+    run = _kernel(f"{entry}_columns", x)
     grid = (outer * blocks(inner, across), 1, 1)
     return Launch(run, grid, (across, down, 1), (*arguments, np.int32(down)))
 
@@ -82,22 +90,20 @@ def _by_label(
 @emitter("nnl::softmax_cross_entropy")
 def softmax_cross_entropy(call: Call) -> Emission | None:
     """The largest score and the sum of exponentials, then the probabilities and the loss."""
-    operands = _operands(call, 0, 2)
-    if operands is None:
+    x = _scores(call, 0, 2)
+    if x is None:
         return None
-    x, target = operands[:2]
-    before = (given(0), given(1), _weight(call, 2), result(0), result(1))
+    before = (given(0), *_labels(call, 1), _weight(call, 2), result(0), result(1))
     rest = (_ignored(call), np.float64(call.attributes["label_smoothing"]))
-    return Emission((_by_label("loss", x, target, call.attributes["axis"], before, *rest),))
+    return Emission((_by_label("loss", x, call.attributes["axis"], before, *rest),))
 
 
 @emitter("nnl::softmax_cross_entropy_gradient")
 def softmax_cross_entropy_gradient(call: Call) -> Emission | None:
     """An element at a time; of weights, their sum first, where it takes part."""
-    operands = _operands(call, 0, 1, 3)
-    if operands is None:
+    p = _scores(call, 1, 0, 3)
+    if p is None:
         return None
-    _, p, target = operands[:3]
     _, n, inner = split(p.shape, call.attributes["axis"])
     weight, smoothing = _weight(call, 3), call.attributes["label_smoothing"]
     steps: list[Step] = []
@@ -105,36 +111,34 @@ def softmax_cross_entropy_gradient(call: Call) -> Emission | None:
     rooms: tuple[int, ...] = ()
     if smoothing and weight != NULL:
         total, rooms = scratch(), (8,)
-        run = _kernel("total", p, target)
+        run = _kernel("total", p)
         steps.append(Launch(run, (1, 1, 1), (256, 1, 1), (weight, total, np.int32(n))))
     numbers = (np.int32(n), np.int64(inner), _ignored(call), np.float64(smoothing))
-    arguments = (given(0), given(1), given(2), weight, total, result(), *numbers)
-    steps.append(over(_kernel("gradient", p, target), p.size, arguments))
+    arguments = (given(0), given(1), *_labels(call, 2), weight, total, result(), *numbers)
+    steps.append(over(_kernel("gradient", p), p.size, arguments))
     return Emission(tuple(steps), rooms)
 
 
 @emitter("nnl::categorical_cross_entropy")
 def categorical_cross_entropy(call: Call) -> Emission | None:
     """``-log`` of the label's probability."""
-    operands = _operands(call, 0)
-    if operands is None:
+    x = _scores(call, 0)
+    if x is None:
         return None
-    x, target = operands
     _, n, inner = split(x.shape, call.attributes["axis"])
-    arguments = (given(0), given(1), result(), np.int32(n), np.int64(inner))
-    return Emission((over(_kernel("categorical", x, target), target.size, arguments),))
+    arguments = (given(0), *_labels(call, 1), result(), np.int32(n), np.int64(inner))
+    return Emission((over(_kernel("categorical", x), call.outputs[0].size, arguments),))
 
 
 @emitter("nnl::top_n_error")
 def top_n_error(call: Call) -> Emission | None:
     """Whether too many classes score at least as high as the label."""
-    operands = _operands(call, 0)
-    if operands is None:
+    x = _scores(call, 0)
+    if x is None:
         return None
-    x, target = operands
-    before = (given(0), given(1), result())
+    before = (given(0), *_labels(call, 1), result())
     most = np.int32(call.attributes["n"])
-    return Emission((_by_label("top_n", x, target, call.attributes["axis"], before, most),))
+    return Emission((_by_label("top_n", x, call.attributes["axis"], before, most),))
 
 
 @emitter("nnl::class_targets")
@@ -147,8 +151,8 @@ def class_targets(call: Call) -> Emission | None:
     _, n, inner = split(y.shape, call.attributes["axis"])
     smoothing = np.float64(call.attributes["label_smoothing"])
     numbers = (np.int32(n), np.int64(inner), _ignored(call), smoothing)
-    arguments = (given(0), _weight(call, 1), result(), *numbers)
-    return Emission((over(_kernel("targets", None, target, **types), y.size, arguments),))
+    arguments = (*_labels(call, 0), _weight(call, 1), result(), *numbers)
+    return Emission((over(_kernel("targets", None, **types), y.size, arguments),))
 
 
 @emitter("nnl::confusion_matrix")
@@ -163,10 +167,10 @@ def confusion_matrix(call: Call) -> Emission | None:
         "LargestPlace", added_type(x.dtype), np.dtype(np.int64), 16, vector=x.dtype.itemsize
     )
     steps, rooms = Reduction(call, x, (axis,)).steps(fold, given(0), scratch(), piece=1)
-    clear, count = (_kernel(entry, None, target) for entry in ("clear", "confusion"))
+    clear, count = (_kernel(entry, None) for entry in ("clear", "confusion"))
     launches = (
         over(clear, table.size, (result(),)),
         *steps,
-        over(count, target.size, (given(1), scratch(), result(), np.int32(x.shape[axis]))),
+        over(count, target.size, (*_labels(call, 1), scratch(), result(), np.int32(x.shape[axis]))),
     )
     return Emission(launches, (8 * math.prod(target.shape), *rooms))

@@ -21,20 +21,24 @@ from nnl_core.gpu.kernel import (
     scratch,
 )
 from nnl_core.gpu.ordering import zero
+from nnl_core.gpu.strides import any_type
 from nnl_core.graph.spec import Spec
 
 FILE = "ctc.cu"
 
 
-def _kernel(entry: str, x: Spec | None, *whole: Spec | None) -> Kernel:
-    types = {
-        name: c_type(one.dtype)
-        for name, one in zip(("TARGET", "STEPS", "LABELS"), whole, strict=True)
-        if one is not None
-    }
-    if x is not None:
-        types |= {"T": c_type(x.dtype), "C": computing_type(x.dtype)}
-    return kernel(FILE, entry, **types)
+def _kernel(entry: str, x: Spec) -> Kernel:
+    return kernel(FILE, entry, T=c_type(x.dtype), C=computing_type(x.dtype))
+
+
+def _numbers(call: Call, first: int) -> tuple[Argument, ...]:
+    """Return targets and lengths, which begin at that input."""
+    found: list[Argument] = []
+    for place in range(first, first + 3):
+        one = call.inputs[place]
+        assert one is not None
+        found += any_type(given(place), one.dtype)
+    return tuple(found)
 
 
 def _block(call: Call, x: Spec, targets: Spec) -> tuple[int, int] | None:
@@ -52,7 +56,7 @@ def _arguments(call: Call, x: Spec, targets: Spec, first: int) -> tuple[Argument
     steps, batch, classes = x.shape
     return (
         given(0),
-        *(given(first + place) for place in range(3)),
+        *_numbers(call, first),
         np.int64(steps),
         np.int64(batch),
         np.int64(classes),
@@ -65,7 +69,7 @@ def _arguments(call: Call, x: Spec, targets: Spec, first: int) -> tuple[Argument
 @emitter("nnl::ctc_loss")
 def ctc_loss(call: Call) -> Emission | None:
     """Go forward through the steps."""
-    x, targets, steps, labels = call.inputs
+    x, targets = call.inputs[:2]
     assert x is not None
     assert targets is not None
     shape = _block(call, x, targets)
@@ -74,14 +78,14 @@ def ctc_loss(call: Call) -> Emission | None:
     threads, shared = shape
     last = (result(), np.int32(call.attributes["zero_infinity"]))
     arguments = (*_arguments(call, x, targets, 1), *last)
-    run = _kernel("loss", x, targets, steps, labels)
+    run = _kernel("loss", x)
     return Emission((Launch(run, (x.shape[1], 1, 1), (threads, 1, 1), arguments, shared),))
 
 
 @emitter("nnl::ctc_loss_gradient")
 def ctc_loss_gradient(call: Call) -> Emission | None:
     """Go forward, then back: each class takes the sum of its states in their order."""
-    x, g, targets, steps, labels = call.inputs
+    x, g, targets = call.inputs[:3]
     assert x is not None
     assert g is not None
     assert targets is not None
@@ -92,7 +96,7 @@ def ctc_loss_gradient(call: Call) -> Emission | None:
     arguments = (*_arguments(call, x, targets, 2), given(1), result(), scratch())
     size = 8 if computing_type(x.dtype) == "double" else 4
     history = x.shape[0] * x.shape[1] * (2 * targets.shape[-1] + 2) * size
-    run = _kernel("gradient", x, targets, steps, labels)
+    run = _kernel("gradient", x)
     launch = Launch(run, (x.shape[1], 1, 1), (threads, 1, 1), arguments, shared)
     return Emission((zero(result(), x.nbytes), launch), (history,))
 
@@ -100,7 +104,7 @@ def ctc_loss_gradient(call: Call) -> Emission | None:
 @emitter("nnl::ctc_states")
 def ctc_states(call: Call) -> Emission | None:
     """A thread for each state."""
-    targets, steps, labels = call.inputs
+    targets = call.inputs[0]
     assert targets is not None
     numbers = (
         np.int64(call.attributes["steps"]),
@@ -109,6 +113,6 @@ def ctc_states(call: Call) -> Emission | None:
         np.int32(targets.ndim == 1),
         np.int64(call.attributes["blank"]),
     )
-    addresses = (*(given(place) for place in range(3)), *(result(place) for place in range(3)))
-    run = _kernel("states", None, targets, steps, labels)
-    return Emission((over(run, call.outputs[0].size, (*addresses, *numbers)),))
+    results = (result(0), result(1), result(2))
+    arguments = (*_numbers(call, 0), *results, *numbers)
+    return Emission((over(kernel(FILE, "states"), call.outputs[0].size, arguments),))

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 
 from nnl_core.gpu.kernel import (
+    NULL,
     Call,
     Emission,
-    c_type,
     emitter,
     given,
     kernel,
@@ -16,6 +16,7 @@ from nnl_core.gpu.kernel import (
     scratch,
 )
 from nnl_core.gpu.ordering import zero
+from nnl_core.gpu.strides import any_type
 
 
 @emitter("nnl::packed_places")
@@ -25,17 +26,16 @@ def packed_places(call: Call) -> Emission | None:
     assert lengths is not None
     batch, steps = lengths.size, call.attributes["steps"]
     count, batch_first = call.attributes["count"], call.attributes["batch_first"]
-    types = {"LENGTH": c_type(lengths.dtype)}
     sizes = over(
-        kernel("packing.cu", "steps", **types),
+        kernel("packing.cu", "steps"),
         steps,
-        (given(0), result(1), scratch(), np.int64(batch)),
+        (*any_type(given(0), lengths.dtype), result(1), scratch(), np.int64(batch)),
     )
     numbers = (np.int64(batch), np.int64(steps), np.int64(count), np.int32(batch_first))
     places = over(
-        kernel("packing.cu", "packed", **types),
+        kernel("packing.cu", "places"),
         steps * batch,
-        (result(1), scratch(), result(0), *numbers),
+        (*any_type(result(1), np.dtype(np.int64)), scratch(), result(0), *numbers),
     )
     return Emission((sizes, zero(result(0), 8 * count), places), (8 * steps,))
 
@@ -47,16 +47,15 @@ def padded_places(call: Call) -> Emission | None:
     assert sizes is not None
     batch, steps = call.attributes["batch"], call.attributes["steps"]
     count, batch_first = call.attributes["count"], call.attributes["batch_first"]
-    types = {"LENGTH": c_type(sizes.dtype)}
     lengths = over(
-        kernel("packing.cu", "sequences", **types),
+        kernel("packing.cu", "sequences"),
         batch,
-        (given(0), result(1), np.int64(sizes.size)),
+        (*any_type(given(0), sizes.dtype), result(1), np.int64(sizes.size)),
     )
     numbers = (np.int64(batch), np.int64(steps), np.int64(count), np.int32(batch_first))
     places = over(
-        kernel("packing.cu", "padded", **types),
+        kernel("packing.cu", "places"),
         sizes.size * batch,
-        (given(0), result(0), *numbers),
+        (*any_type(given(0), sizes.dtype), NULL, result(0), *numbers),
     )
     return Emission((lengths, zero(result(0), 8 * count), places))

@@ -29,6 +29,7 @@ from nnl_core.gpu.kernel import (
     scratch,
 )
 from nnl_core.gpu.ordering import zero
+from nnl_core.gpu.strides import any_type
 from nnl_core.graph.spec import Spec
 from nnl_core.operators.arithmetic import repeated_axes
 
@@ -346,8 +347,8 @@ def _at_places(
     reduction.keep_all()
     if not reduction.fits:
         return None
-    types = {"T": c_type(x.dtype), "PLACE": c_type(index.dtype), "INDEX": reduction.index.c_type}
-    arguments = (given(0), given(1), result(), *reduction.places())
+    types = {"T": c_type(x.dtype), "INDEX": reduction.index.c_type}
+    arguments = (given(0), *any_type(given(1), index.dtype), result(), *reduction.places())
     run = kernel("reduction.cu", entry, **types)
     return Emission((*before, over(run, reduction.results, arguments)))
 

@@ -31,6 +31,7 @@ from nnl_core.gpu.kernel import (
     scratch,
 )
 from nnl_core.gpu.ordering import zero
+from nnl_core.gpu.strides import any_type
 from nnl_core.graph.dtypes import wide_dtype
 from nnl_core.operators.quantization import prune_position
 
@@ -141,9 +142,10 @@ def keep_elements(call: Call) -> Emission | None:
     x, index = call.inputs
     if x is None or index is None or x.shape[:-1] != index.shape[:-1]:
         return None
-    run = kernel("sorting.cu", "keep", T=c_type(x.dtype), PLACE=c_type(index.dtype))
+    run = kernel("sorting.cu", "keep", T=c_type(x.dtype), KEEPS=1)
     numbers = (np.int64(x.shape[-1]), np.int64(index.shape[-1]))
-    write = over(run, index.size, (given(0), given(1), result(), *numbers))
+    where = any_type(given(1), index.dtype)
+    write = over(run, index.size, (given(0), *where, result(), *numbers))
     return Emission((zero(result(), x.nbytes), write))
 
 

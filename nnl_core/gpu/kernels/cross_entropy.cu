@@ -4,7 +4,6 @@
 // `families/cross_entropy.py` sees scores as (outer, n, inner) with n classes, labels as (outer, inner),
 // and defines
 //   T, C    a score, and what it is computed in
-//   LABEL   a label
 //   W       a weight, OUT a result, of class_targets
 //
 // ..._rows:    inner is 1. A team of 1 to 32 threads or a block for each row (`team`, blockDim.x).
@@ -14,18 +13,10 @@ INLINE C no_number() { return infinite<C>() - infinite<C>(); }
 
 static const int64_t IGNORED = -1, WRONG = -2;
 
-INLINE bool is_whole(float x) { return x - floorf(x) == 0; }
-INLINE bool is_whole(double x) { return x - floor(x) == 0; }
-template <class S> INLINE bool is_whole(S x) { return true; }
-INLINE bool is_huge(float x) { return x >= 9e18f; }
-INLINE bool is_huge(double x) { return x >= 9e18; }
-template <class S> INLINE bool is_huge(S x) { return false; }
-
 // A label that counts, IGNORED, or WRONG: no whole number, or of no class.
-INLINE int64_t label_of(LABEL given, int64_t classes, int64_t ignored) {
-    auto value = wide(given);
-    if (!is_whole(value) || is_huge(value)) return WRONG;
-    int64_t label = value < 0 ? -1 : (int64_t)value;
+INLINE int64_t label_of(Numbers labels, int64_t i, int64_t classes, int64_t ignored) {
+    int64_t label = whole_at(labels, i);
+    if (label == INT64_MIN) return WRONG;
     if (label < 0 || label == ignored) return IGNORED;
     return label < classes ? label : WRONG;
 }
@@ -67,7 +58,7 @@ INLINE Place place_of_column(int32_t n, int64_t inner) {
 #ifdef T
 // The loss w (log(sum) - x) at the label, of which `smoothing` is spread over all classes.
 template <class Team>
-INLINE void loss(Team team, Place at, const T *__restrict__ x, const LABEL *__restrict__ target,
+INLINE void loss(Team team, Place at, const T *__restrict__ x, Numbers target,
                  const T *__restrict__ weight, T *__restrict__ y, T *__restrict__ p, int32_t n,
                  int64_t inner, int64_t ignored, double smoothing) {
     __shared__ Falling<C> room[256];
@@ -95,7 +86,7 @@ INLINE void loss(Team team, Place at, const T *__restrict__ x, const LABEL *__re
         weights = team.template all<Add>(weights, (C)0, sums);
     }
     if (team.lane || !at.there) return;
-    int64_t label = label_of(target[at.label], n, ignored);
+    int64_t label = label_of(target, at.label, n, ignored);
     C total = log_of(falling.sum), result = label == IGNORED ? (C)0 : no_number();
     if (label >= 0) {
         result = total - (wide(x[label * inner]) - top);
@@ -107,14 +98,14 @@ INLINE void loss(Team team, Place at, const T *__restrict__ x, const LABEL *__re
 }
 
 extern "C" __global__ void __launch_bounds__(512)
-    KERNEL(loss_rows)(const T *x, const LABEL *target, const T *weight, T *y, T *p, int64_t rows,
+    KERNEL(loss_rows)(const T *x, Numbers target, const T *weight, T *y, T *p, int64_t rows,
                       int32_t n, int64_t inner, int64_t ignored, double smoothing, int32_t team) {
     loss(OfRow{(int)threadIdx.x % team, team}, place_of_row(rows, n, team), x, target, weight, y, p,
          n, 1, ignored, smoothing);
 }
 
 extern "C" __global__ void __launch_bounds__(512)
-    KERNEL(loss_columns)(const T *x, const LABEL *target, const T *weight, T *y, T *p, int64_t rows,
+    KERNEL(loss_columns)(const T *x, Numbers target, const T *weight, T *y, T *p, int64_t rows,
                          int32_t n, int64_t inner, int64_t ignored, double smoothing, int32_t team) {
     loss(OfColumn{(int)threadIdx.y, (int)blockDim.y}, place_of_column(n, inner), x, target, weight,
          y, p, n, inner, ignored, smoothing);
@@ -132,13 +123,13 @@ extern "C" __global__ void KERNEL(total)(const T *__restrict__ weight, C *__rest
 // g (p sum(t) - t), where t are the shares of the classes; a thread for each element. `weights` is
 // the sum of all weights.
 extern "C" __global__ void KERNEL(gradient)(const T *__restrict__ g, const T *__restrict__ p,
-                                            const LABEL *__restrict__ target,
+                                            Numbers target,
                                             const T *__restrict__ weight, const C *__restrict__ weights,
                                             T *__restrict__ dx, int32_t n, int64_t inner,
                                             int64_t ignored, double smoothing, int64_t count) {
     FOR_EACH(i, count) {
         int64_t row = i / inner, column = i - row * inner, outer = row / n, at = row - outer * n;
-        int64_t where = outer * inner + column, label = label_of(target[where], n, ignored);
+        int64_t where = outer * inner + column, label = label_of(target, where, n, ignored);
         C own = 0, each = 0, all = 0;
         if (label >= 0) {
             own = (C)(1 - smoothing) * (weight ? wide(weight[label]) : (C)1);
@@ -153,11 +144,11 @@ extern "C" __global__ void KERNEL(gradient)(const T *__restrict__ g, const T *__
 }
 
 // -log of the probability of the label; a thread for each label.
-extern "C" __global__ void KERNEL(categorical)(const T *__restrict__ x, const LABEL *__restrict__ target,
+extern "C" __global__ void KERNEL(categorical)(const T *__restrict__ x, Numbers target,
                                                T *__restrict__ y, int32_t n, int64_t inner,
                                                int64_t count) {
     FOR_EACH(i, count) {
-        int64_t label = label_of(target[i], n, IGNORED), outer = i / inner;
+        int64_t label = label_of(target, i, n, IGNORED), outer = i / inner;
         C result = label == IGNORED ? (C)0 : no_number();
         if (label >= 0)  // at least the smallest normal float
             result = -log_of(larger(wide(x[(outer * n + label) * inner + i - outer * inner]), (C)0x1p-126));
@@ -167,11 +158,11 @@ extern "C" __global__ void KERNEL(categorical)(const T *__restrict__ x, const LA
 
 // Whether more than `most` classes score at least as high as the label, or are NaN.
 template <class Team>
-INLINE void top_n(Team team, Place at, const T *__restrict__ x, const LABEL *__restrict__ target,
+INLINE void top_n(Team team, Place at, const T *__restrict__ x, Numbers target,
                   T *__restrict__ y, int32_t n, int64_t inner, int32_t most) {
     __shared__ int room[256];
     x += at.start;
-    int64_t label = at.there ? label_of(target[at.label], n, IGNORED) : IGNORED;
+    int64_t label = at.there ? label_of(target, at.label, n, IGNORED) : IGNORED;
     int above = 0;
     if (label >= 0) {
         C score = wide(x[label * inner]);
@@ -183,12 +174,12 @@ INLINE void top_n(Team team, Place at, const T *__restrict__ x, const LABEL *__r
     y[at.label] = narrow<T>(label == WRONG ? no_number() : (C)(above > most));
 }
 
-extern "C" __global__ void KERNEL(top_n_rows)(const T *x, const LABEL *target, T *y, int64_t rows,
+extern "C" __global__ void KERNEL(top_n_rows)(const T *x, Numbers target, T *y, int64_t rows,
                                               int32_t n, int64_t inner, int32_t most, int32_t team) {
     top_n(OfRow{(int)threadIdx.x % team, team}, place_of_row(rows, n, team), x, target, y, n, 1, most);
 }
 
-extern "C" __global__ void KERNEL(top_n_columns)(const T *x, const LABEL *target, T *y, int64_t rows,
+extern "C" __global__ void KERNEL(top_n_columns)(const T *x, Numbers target, T *y, int64_t rows,
                                                  int32_t n, int64_t inner, int32_t most, int32_t team) {
     top_n(OfColumn{(int)threadIdx.y, (int)blockDim.y}, place_of_column(n, inner), x, target, y, n,
           inner, most);
@@ -197,12 +188,12 @@ extern "C" __global__ void KERNEL(top_n_columns)(const T *x, const LABEL *target
 
 #ifdef OUT
 // The share of each class in the loss; a thread for each element.
-extern "C" __global__ void KERNEL(targets)(const LABEL *__restrict__ target, const W *__restrict__ weight,
+extern "C" __global__ void KERNEL(targets)(Numbers target, const W *__restrict__ weight,
                                            OUT *__restrict__ y, int32_t n, int64_t inner,
                                            int64_t ignored, double smoothing, int64_t count) {
     FOR_EACH(i, count) {
         int64_t row = i / inner, column = i - row * inner, outer = row / n, at = row - outer * n;
-        int64_t label = label_of(target[outer * inner + column], n, ignored);
+        int64_t label = label_of(target, outer * inner + column, n, ignored);
         double share = (at == label ? 1 - smoothing : 0) + smoothing / n;
         if (weight) share *= wide(weight[at]);
         y[i] = narrow<OUT>(label == IGNORED ? 0 : label == WRONG ? no_number() : share);
@@ -215,11 +206,11 @@ extern "C" __global__ void KERNEL(clear)(unsigned long long *table, int64_t coun
     FOR_EACH(i, count) table[i] = 0;
 }
 
-extern "C" __global__ void KERNEL(confusion)(const LABEL *__restrict__ target,
+extern "C" __global__ void KERNEL(confusion)(Numbers target,
                                              const int64_t *__restrict__ chosen,
                                              unsigned long long *table, int32_t n, int64_t count) {
     FOR_EACH(i, count) {
-        int64_t label = label_of(target[i], n, IGNORED);
+        int64_t label = label_of(target, i, n, IGNORED);
         if (label >= 0) atomicAdd(table + label * n + chosen[i], 1ull);
     }
 }

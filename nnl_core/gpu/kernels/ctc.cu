@@ -5,7 +5,6 @@
 //
 // `families/ctc.py` defines
 //   T, C     a log probability, and what it is computed in
-//   TARGET, STEPS, LABELS   types of targets and of both kinds of lengths
 // States are: the start, then blank, label, blank, ..., blank. What no length or label can be gives
 // NaN.
 
@@ -13,26 +12,26 @@ static const double NEVER = -1e30;  // the logarithm of probability 0
 
 // The labels of one sequence.
 struct Targets {
-    const TARGET *labels;
-    int64_t steps, count;  // negative, where one cannot be
+    Numbers all;
+    int64_t start, steps, count;  // negative, where one cannot be
 };
 
 // `joined`: all labels lie one after the other, `width` together; else in rows of `width`.
-INLINE Targets targets_of(int64_t sequence, const TARGET *targets, const STEPS *steps,
-                          const LABELS *lengths, int64_t most_steps, int64_t width, int joined) {
-    int64_t count = (int64_t)wide(lengths[sequence]), of_steps = (int64_t)wide(steps[sequence]);
+INLINE Targets targets_of(int64_t sequence, Numbers targets, Numbers steps, Numbers lengths,
+                          int64_t most_steps, int64_t width, int joined) {
+    int64_t count = whole_at(lengths, sequence), of_steps = whole_at(steps, sequence);
     int64_t start = joined ? 0 : sequence * width;
     if (joined)
-        for (int64_t i = 0; i < sequence; i++) start += (int64_t)wide(lengths[i]);
+        for (int64_t i = 0; i < sequence; i++) start += whole_at(lengths, i);
     if (count < 0 || count > width || (joined && (start < 0 || start + count > width))) count = -1;
     if (of_steps < 0 || of_steps > most_steps) of_steps = -1;
-    return {targets + start, of_steps, count};
+    return {targets, start, of_steps, count};
 }
 
 // The class of a state, negative for a label that is none, or the blank.
 INLINE int32_t class_of(Targets targets, int64_t state, int64_t classes, int64_t blank) {
     if (state == 0 || state % 2 || state / 2 > targets.count) return (int32_t)blank;
-    int64_t label = (int64_t)wide(targets.labels[state / 2 - 1]);
+    int64_t label = whole_at(targets.all, targets.start + state / 2 - 1);
     return label < 0 || label >= classes || label == blank ? -1 : (int32_t)label;
 }
 
@@ -99,9 +98,8 @@ INLINE void forward(Room room, const T *x, Targets targets, int states, int64_t 
 }
 
 #define ARGUMENTS                                                                                 \
-    const T *__restrict__ x, const TARGET *__restrict__ targets, const STEPS *__restrict__ steps, \
-        const LABELS *__restrict__ lengths, int64_t most_steps, int64_t batch, int64_t classes,   \
-        int64_t width, int32_t joined, int64_t blank
+    const T *__restrict__ x, Numbers targets, Numbers steps, Numbers lengths, int64_t most_steps,    \
+        int64_t batch, int64_t classes, int64_t width, int32_t joined, int64_t blank
 
 extern "C" __global__ void KERNEL(loss)(ARGUMENTS, T *__restrict__ y, int32_t zero_infinity) {
     extern __shared__ double memory[];
@@ -192,9 +190,7 @@ extern "C" __global__ void KERNEL(gradient)(ARGUMENTS, const T *__restrict__ g, 
 
 #else
 // Each state's class, whether it can be jumped to, and the label state of the end; a thread for each.
-extern "C" __global__ void KERNEL(states)(const TARGET *__restrict__ targets,
-                                          const STEPS *__restrict__ steps,
-                                          const LABELS *__restrict__ lengths,
+extern "C" __global__ void KERNEL(states)(Numbers targets, Numbers steps, Numbers lengths,
                                           int64_t *__restrict__ names, bool *__restrict__ jumps,
                                           int64_t *__restrict__ ends, int64_t most_steps,
                                           int64_t classes, int64_t width, int32_t joined,

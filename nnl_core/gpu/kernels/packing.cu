@@ -1,13 +1,13 @@
-// Sequences of several lengths, packed step by step: where their elements lie. LENGTH is the type of
-// what is given. All is small: a thread for each step, sequence or pair of both.
+// Sequences of several lengths, packed step by step: where their elements lie. All is small:
+// a thread for each step, sequence or pair of both.
 
 // Of each step, how many of `batch` sequences have it, and how many elements come before it.
-extern "C" __global__ void KERNEL(steps)(const LENGTH *__restrict__ lengths, int64_t *__restrict__ sizes,
+extern "C" __global__ void KERNEL(steps)(Numbers lengths, int64_t *__restrict__ sizes,
                                          int64_t *__restrict__ starts, int64_t batch, int64_t steps) {
     FOR_EACH(step, steps) {
         int64_t size = 0, start = 0;
         for (int64_t i = 0; i < batch; i++) {
-            int64_t length = (int64_t)wide(lengths[i]);
+            int64_t length = whole_at(lengths, i);
             size += length > step;
             start += length < step ? length : step;
         }
@@ -17,40 +17,28 @@ extern "C" __global__ void KERNEL(steps)(const LENGTH *__restrict__ lengths, int
 }
 
 // Of each sequence, how many of `given` steps have it.
-extern "C" __global__ void KERNEL(sequences)(const LENGTH *__restrict__ sizes,
+extern "C" __global__ void KERNEL(sequences)(Numbers sizes,
                                              int64_t *__restrict__ lengths, int64_t given,
                                              int64_t batch) {
     FOR_EACH(sequence, batch) {
         int64_t length = 0;
-        for (int64_t step = 0; step < given; step++) length += (int64_t)wide(sizes[step]) > sequence;
+        for (int64_t step = 0; step < given; step++) length += whole_at(sizes, step) > sequence;
         lengths[sequence] = length;
     }
 }
 
 // Where each of `count` packed elements lies in the flat padded array, 0 for what the sizes do not
 // name. `starts` are null where they follow from the sizes of the steps before.
-template <class S>
-INLINE void places(const S *sizes, const int64_t *starts, int64_t *to, int64_t batch, int64_t steps,
-                   int64_t count, int batch_first, int64_t pairs) {
+extern "C" __global__ void KERNEL(places)(Numbers sizes, const int64_t *starts, int64_t *to, int64_t batch, int64_t steps,
+                   int64_t count, int32_t batch_first, int64_t pairs) {
     FOR_EACH(pair, pairs) {
         int64_t step = pair / batch, sequence = pair - step * batch, start = 0;
-        if (sequence >= (int64_t)wide(sizes[step])) continue;
+        if (sequence >= whole_at(sizes, step)) continue;
         if (starts)
             start = starts[step];
         else
-            for (int64_t before = 0; before < step; before++) start += (int64_t)wide(sizes[before]);
+            for (int64_t before = 0; before < step; before++) start += whole_at(sizes, before);
         int64_t at = start + sequence;
         if (at >= 0 && at < count) to[at] = batch_first ? sequence * steps + step : pair;
     }
-}
-
-extern "C" __global__ void KERNEL(packed)(const int64_t *sizes, const int64_t *starts, int64_t *to,
-                                          int64_t batch, int64_t steps, int64_t count,
-                                          int32_t batch_first, int64_t pairs) {
-    places(sizes, starts, to, batch, steps, count, batch_first, pairs);
-}
-
-extern "C" __global__ void KERNEL(padded)(const LENGTH *sizes, int64_t *to, int64_t batch, int64_t steps,
-                                          int64_t count, int32_t batch_first, int64_t pairs) {
-    places(sizes, (const int64_t *)0, to, batch, steps, count, batch_first, pairs);
 }

@@ -11,7 +11,7 @@
 //   INDEX      an integer that holds the number of elements
 //   ROWS       whether the last axis is reduced
 //   MAP(x)     what is made of an element before anything else (by default nothing)
-// or, without OPERATION, for single elements of reduced parts, PLACE, a position among them.
+// or, without OPERATION, T and INDEX, for single elements of reduced parts.
 //
 // rows:    the last axis is reduced: a team of 1 to 32 threads or a block goes through a row.
 // columns: the last axis is kept: blocks of (along it, through the reduced ones).
@@ -355,14 +355,13 @@ extern "C" __global__ void KERNEL(join)(const OPERATION::State *__restrict__ par
 #else
 // Of each of `results` parts of an array, the element where `index` says; negative ones count from the
 // end of the part, those beyond it are of no element.
-INLINE INDEX place_of(INDEX at, const PLACE *index, Axes kept, Axes reduced, INDEX count) {
-    int64_t place = (int64_t)index[at];
+INLINE INDEX place_of(INDEX at, Numbers index, Axes kept, Axes reduced, INDEX count) {
+    int64_t place = whole_at(index, at);
     if (place < 0) place += count;
     return place < 0 || place >= count ? -1 : kept.at(at) + reduced.at((INDEX)place);
 }
 
-extern "C" __global__ void KERNEL(pick)(const T *__restrict__ x, const PLACE *__restrict__ index,
-                                        T *__restrict__ y, Axes kept, Axes reduced, INDEX count,
+extern "C" __global__ void KERNEL(pick)(const T *__restrict__ x, Numbers index, T *__restrict__ y, Axes kept, Axes reduced, INDEX count,
                                         int64_t results) {
     FOR_EACH(at, results) {
         INDEX place = place_of(at, index, kept, reduced, count);
@@ -370,8 +369,7 @@ extern "C" __global__ void KERNEL(pick)(const T *__restrict__ x, const PLACE *__
     }
 }
 
-extern "C" __global__ void KERNEL(place)(const T *__restrict__ g, const PLACE *__restrict__ index,
-                                         T *__restrict__ y, Axes kept, Axes reduced, INDEX count,
+extern "C" __global__ void KERNEL(place)(const T *__restrict__ g, Numbers index, T *__restrict__ y, Axes kept, Axes reduced, INDEX count,
                                          int64_t results) {
     FOR_EACH(at, results) {
         INDEX place = place_of(at, index, kept, reduced, count);

@@ -5,7 +5,6 @@
 //   T, C     an element, and what is compared
 //   REVERSE  whether the largest comes first
 //   SIZES    whether elements are compared by absolute value
-//   PLACE    positions of `keep_elements`
 //
 // sort_tiles: a block sorts up to 2048 elements of a line in shared memory.
 // merge:      a thread for each element of two neighbouring runs finds its place among both by
@@ -121,13 +120,13 @@ extern "C" __global__ void KERNEL(prune)(const T *__restrict__ x, const T *__res
 }
 #endif
 
-#ifdef PLACE
+#ifdef KEEPS
 // Copies the elements at `kept` positions of each row of n; negative ones count from the end. A
 // position beyond the row is of no element.
-extern "C" __global__ void KERNEL(keep)(const T *__restrict__ x, const PLACE *__restrict__ index,
-                                        T *__restrict__ y, int64_t n, int64_t kept, int64_t count) {
+extern "C" __global__ void KERNEL(keep)(const T *__restrict__ x, Numbers index, T *__restrict__ y,
+                                        int64_t n, int64_t kept, int64_t count) {
     FOR_EACH(i, count) {
-        int64_t place = (int64_t)index[i];
+        int64_t place = whole_at(index, i);
         if (place < 0) place += n;
         int64_t at = i / kept * n + place;
         if (place >= 0 && place < n) y[at] = x[at];
