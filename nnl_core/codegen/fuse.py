@@ -141,9 +141,9 @@ class _Fuser:
                     self._move(position, reader)
 
     def join_sums(self) -> None:
-        """Move a lone sum into a later group that reads the same value, if nobody needs it before.
+        """Move a lone sum into a group that reads the same value: it is then read once for both.
 
-        The value is then read once for both.
+        That group may be an earlier one, or a later one, if nobody needs the sum before.
         """
         for position, slot in enumerate(self.slots):
             if not slot.members or not slot.results or len(slot.members) != 1:
@@ -153,10 +153,12 @@ class _Fuser:
                 (at for value in slot.results for at in self.readers.get(value, ())),
                 default=len(self.slots),
             )
-            for reader in sorted(self.readers.get(source, ())):
+            for reader in sorted(self.readers.get(source, set()) - {position}):
                 other = self.slots[reader]
-                if position < reader < needed and self._may_join(slot, other):
-                    self._move(position, reader)
+                is_earlier = reader < position
+                first, second = (other, slot) if is_earlier else (slot, other)
+                if reader < needed and self._may_join(first, second):
+                    self._move(position, reader, behind=is_earlier)
                     break
 
     def join_finishes(self) -> None:

@@ -109,6 +109,17 @@ def test_what_follows_from_sums_is_computed_with_them(
     np.testing.assert_allclose(bent.d, exact, rtol=1e-3, atol=1e-5)
 
 
+def test_a_sum_joins_an_earlier_group_that_reads_the_same(labels: list[str]) -> None:
+    x, y = variable((8, 40), 20), variable((40, 8), 21)
+    product = F.matmul(x, y)
+    scaled, total = F.sum(product * 2.0, 0), F.sum(product, 0)
+    nnl.forward_all([scaled, total])
+    assert len([label for label in labels if "sum" in label]) == 1
+    exact = x.d.astype(np.float64) @ y.d
+    np.testing.assert_allclose(scaled.d, 2 * exact.sum(0), rtol=1e-4, atol=1e-4)
+    np.testing.assert_allclose(total.d, exact.sum(0), rtol=1e-4, atol=1e-4)
+
+
 def test_sums_that_leave_different_axes_are_apart(labels: list[str]) -> None:
     x = variable((6, 8), 6)
     y = F.exp(x)
