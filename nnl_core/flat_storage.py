@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import cast
 
 import numpy as np
 
@@ -52,9 +51,9 @@ class FlatBlock:
         where the memory of one was released.
         """
         backend = current_backend()
-        if not backend.on_host:
+        if isinstance(backend, DeviceBackend):
             if self._device is not backend:
-                self._settle(cast("DeviceBackend", backend))
+                self._settle(backend)
             for member, home, part in zip(members, self._homes, self._parts, strict=True):
                 member.relocate_buffer(backend, part, home)
             self.storage.mark_written(backend)

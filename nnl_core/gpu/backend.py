@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 
-from nnl_core.cpu.backend import NumpyBackend
 from nnl_core.errors import BackendError
 from nnl_core.gpu.compiler import Compiler
 from nnl_core.gpu.device import DeviceBuffer, device
@@ -33,7 +32,6 @@ class CudaBackend:
         if problem is not None:
             raise BackendError(f"backend 'cuda' cannot be used here: {problem}")
         self.name = f"cuda:{index}" if index else "cuda"
-        NumpyBackend()  # attaches the kernels of what the host computes
         self.device = device(index)
         self.compiler = Compiler(self.device)
         self._calls: OrderedDict[tuple[object, ...], CudaProgram] = OrderedDict()

@@ -19,6 +19,7 @@ from nnl_core.gpu.kernel import FOLDER, Kernel, unit_name
 from nnl_core.gpu.toolchain import find_compiler
 
 OPTIONS = ("-std=c++17", "-O3", "-lineinfo", "-w")
+ASSURED = 32 << 10  # bytes of dynamic shared memory that every kernel may have beside its own
 ERROR_LINE = re.compile(r"\((\d+)\): error: |:(\d+):(?:\d+:)? (?:fatal )?error: ")
 
 
@@ -36,6 +37,7 @@ class Compiler:
     def __init__(self, device: Device) -> None:
         self.device = device
         self._functions: dict[tuple[str, str], Any] = {}
+        self._shared: dict[tuple[str, str], int] = {}
         self._modules: dict[str, Any] = {}
         self._lock = threading.RLock()
 
@@ -48,8 +50,8 @@ class Compiler:
             module = self._load(tuple(texts))
             self._modules.update(dict.fromkeys(texts, module))
 
-    def function(self, kernel: Kernel) -> Any:
-        """Return a kernel as PyCUDA's function."""
+    def function(self, kernel: Kernel, shared: int = 0) -> Any:
+        """Return a kernel as PyCUDA's function, with leave to use dynamic shared memory."""
         key = (kernel.text, kernel.entry)
         found = self._functions.get(key)
         if found is None:
@@ -57,6 +59,11 @@ class Compiler:
             with self.device:
                 found = self._modules[kernel.text].get_function(kernel.symbol)
             self._functions[key] = found
+        if shared > max(ASSURED, self._shared.get(key, 0)):
+            attribute = self.device.cuda.function_attribute.MAX_DYNAMIC_SHARED_SIZE_BYTES
+            with self.device:
+                found.set_attribute(attribute, shared)
+            self._shared[key] = shared
         return found
 
     def _load(self, texts: tuple[str, ...]) -> Any:

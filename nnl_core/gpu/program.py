@@ -10,8 +10,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from nnl_core.cpu.calls import select_call
-from nnl_core.errors import NnlError, OperatorError
 from nnl_core.gpu.capture import CapturedGraph
 from nnl_core.gpu.compiler import Compiler
 from nnl_core.gpu.device import Device, DeviceBuffer
@@ -23,6 +21,7 @@ from nnl_core.graph.ir import ABSENT, Graph, Instruction
 from nnl_core.graph.passes.memory import plan_memory
 from nnl_core.graph.program import Observer
 from nnl_core.graph.spec import Spec
+from nnl_core.session import current_session
 
 FRAMES = 8  # sets of addresses whose launches are kept
 ALIGNMENT = 256  # bytes: scratch memory of a call begins at a multiple
@@ -295,7 +294,9 @@ class CudaProgram:
         steps = () if piece.emission is None else piece.emission.steps
         stream, function = self.device.stream, self._compiler.function
         return [
-            Template(step, function(step.kernel), stream) if isinstance(step, Launch) else step
+            Template(step, function(step.kernel, step.shared), stream)
+            if isinstance(step, Launch)
+            else step
             for step in steps
             if not (isinstance(step, Launch) and 0 in step.grid)
         ]
@@ -348,8 +349,9 @@ class CudaProgram:
     def _host_step(self, instruction: Instruction, places: Places) -> Enqueue:
         operator, specs, device = instruction.operator, self.graph.specs, self.device
         assert operator is not None
-        given = [None if v == ABSENT else specs[v] for v in instruction.inputs]
-        call = select_call(operator, given, instruction.attributes)
+        numpy = current_session().backend("numpy")
+        attributes = instruction.attributes
+        results = [specs[value] for value in instruction.outputs]
         inputs = [
             None if v == ABSENT else DeviceBuffer(specs[v], places[v], None)
             for v in instruction.inputs
@@ -358,9 +360,9 @@ class CudaProgram:
 
         def compute() -> None:
             arrays = [None if one is None else device.read(one) for one in inputs]
-            results = on_host(operator.name, call, arrays, instruction.attributes)
-            for array, buffer in zip(results, outputs, strict=True):
-                device.write(buffer, np.asarray(array).astype(buffer.spec.dtype, copy=False))
+            computed = numpy.run(operator, arrays, attributes, results)
+            for array, buffer in zip(computed, outputs, strict=True):
+                device.write(buffer, array)
 
         return compute
 
@@ -392,20 +394,6 @@ class CudaProgram:
             observer(piece.instruction, inputs, results)
         for bound in self._copies(places, outputs, frame.held):
             bound()
-
-
-def on_host(
-    name: str, call: Callable[..., Any], arrays: Sequence[Any], attributes: dict[str, Any]
-) -> tuple[Any, ...]:
-    """Call a NumPy kernel or reference, naming the operator in its errors."""
-    try:
-        with np.errstate(all="ignore"):
-            result = call(*arrays, out=None, **attributes)
-    except NnlError:
-        raise
-    except Exception as error:
-        raise OperatorError(f"operator {name!r} failed: {error}") from error
-    return result if isinstance(result, tuple) else (result,)
 
 
 def _enqueue(frame: Frame) -> None:

@@ -52,8 +52,13 @@ class Backend(Protocol):
         """Turn an optimised graph into something that runs."""
 
 
+@runtime_checkable
 class DeviceBackend(Backend, Protocol):
-    """A backend whose buffers are not on the host: blocks are divided on its device."""
+    """A backend that is not on the host, and can divide a block of memory on its device.
+
+    So parameters lie in one block there. No backend has to: without it, what a step changed goes to
+    the block on the host and back.
+    """
 
     def part(self, buffer: Buffer, start: int, spec: Spec) -> Buffer:
         """Return a place in a flat buffer, from an element on, as a buffer sharing its memory."""
