@@ -71,7 +71,7 @@ INLINE void loss(Team team, Place at, const T *__restrict__ x, Numbers target,
         falling.add(wide(x[i * inner]));
     falling = team.template all<JoinFalling>(falling, Falling<C>::nothing(), room);
     C top = falling.top, share = 1 / falling.sum, weighted = 0, weights = 0;
-#pragma unroll 4
+#pragma unroll 2
     for (int i = team.lane; i < end; i += team.size) {
         C below = wide(x[i * inner]) - top;
         p[i * inner] = narrow<T>(exp_of(below) * share);

@@ -29,8 +29,9 @@ extern "C" __global__ void KERNEL(sequences)(Numbers sizes,
 
 // Where each of `count` packed elements lies in the flat padded array, 0 for what the sizes do not
 // name. `starts` are null where they follow from the sizes of the steps before.
-extern "C" __global__ void KERNEL(places)(Numbers sizes, const int64_t *starts, int64_t *to, int64_t batch, int64_t steps,
-                   int64_t count, int32_t batch_first, int64_t pairs) {
+extern "C" __global__ void KERNEL(places)(Numbers sizes, const int64_t *starts, int64_t *to,
+                                          int64_t batch, int64_t steps, int64_t count,
+                                          int32_t batch_first, int64_t pairs) {
     FOR_EACH(pair, pairs) {
         int64_t step = pair / batch, sequence = pair - step * batch, start = 0;
         if (sequence >= whole_at(sizes, step)) continue;

@@ -286,9 +286,10 @@ INLINE void columns(const T *x, const C *first, INDEX results, INDEX count, INDE
 #ifdef FIRST
     if (!first) {
         __shared__ typename FIRST::State first_room[256];
-        known.first = FIRST::finish(
-            column_all<FIRST>(through_column<FIRST>(start, reduced, begin, end, threadIdx.y, blockDim.y, known),
-                        first_room), known);
+        typename FIRST::State all = column_all<FIRST>(
+            through_column<FIRST>(start, reduced, begin, end, threadIdx.y, blockDim.y, known),
+            first_room);
+        known.first = FIRST::finish(all, known);
     }
 #endif
     typename Operation::State a = column_all<Operation>(
@@ -361,16 +362,16 @@ INLINE INDEX place_of(INDEX at, Numbers index, Axes kept, Axes reduced, INDEX co
     return place < 0 || place >= count ? -1 : kept.at(at) + reduced.at((INDEX)place);
 }
 
-extern "C" __global__ void KERNEL(pick)(const T *__restrict__ x, Numbers index, T *__restrict__ y, Axes kept, Axes reduced, INDEX count,
-                                        int64_t results) {
+extern "C" __global__ void KERNEL(pick)(const T *__restrict__ x, Numbers index, T *__restrict__ y,
+                                        Axes kept, Axes reduced, INDEX count, int64_t results) {
     FOR_EACH(at, results) {
         INDEX place = place_of(at, index, kept, reduced, count);
         y[at] = place < 0 ? (T)0.0f : x[place];
     }
 }
 
-extern "C" __global__ void KERNEL(place)(const T *__restrict__ g, Numbers index, T *__restrict__ y, Axes kept, Axes reduced, INDEX count,
-                                         int64_t results) {
+extern "C" __global__ void KERNEL(place)(const T *__restrict__ g, Numbers index, T *__restrict__ y,
+                                         Axes kept, Axes reduced, INDEX count, int64_t results) {
     FOR_EACH(at, results) {
         INDEX place = place_of(at, index, kept, reduced, count);
         if (place >= 0) y[place] = g[at];

@@ -144,7 +144,8 @@ INLINE State before_this(State mine, State *room, State &all) {
 }
 
 // Goes through a chunk, tile by tile; threads have neighbouring elements.
-template <bool WRITES> INLINE State through_chunk(Line line, State carry, int64_t begin, int64_t end, State *room) {
+template <bool WRITES>
+INLINE State through_chunk(Line line, State carry, int64_t begin, int64_t end, State *room) {
     for (int64_t tile = begin; tile < end; tile += blockDim.x * ITEMS) {
         int64_t first = tile + threadIdx.x * ITEMS;
         State terms[ITEMS], mine = Operation::nothing();

@@ -117,7 +117,8 @@ extern "C" __global__ void __launch_bounds__(512)
         if (lane + k * team < end)
 #pragma unroll
             for (int j = 0; j < VECTOR; j++)
-                sum += Operation::term(held[k][j], Operation::PAIR ? pair[Operation::PAIR ? k : 0][j] : (C)0, top);
+                sum += Operation::term(
+                    held[k][j], Operation::PAIR ? pair[Operation::PAIR ? k : 0][j] : (C)0, top);
     C known = Operation::prepared(team_all<Add>(sum, (C)0, team, sums), (C)number);
 #pragma unroll
     for (int k = 0; k < HELD; k++) {
