@@ -10,6 +10,7 @@ import numpy as np
 from nnl_core.gpu.kernel import (
     NULL,
     Address,
+    Argument,
     Emission,
     Invocation,
     Kernel,
@@ -21,7 +22,7 @@ from nnl_core.gpu.kernel import (
     kernel,
     scratch,
 )
-from nnl_core.gpu.strides import numbers, over_rows
+from nnl_core.gpu.strides import any_type, numbers, over_rows
 
 FILE = "ordering.cu"
 TILE = 2048  # numbers that a block sorts, or counts
@@ -96,7 +97,7 @@ def sort_pairs(plan: Plan, keys: Address, count: int, most: int) -> tuple[Addres
     return now
 
 
-def _tiles(entry: str, count: int, arguments: Sequence[Address | np.generic]) -> Launch:
+def _tiles(entry: str, count: int, arguments: Sequence[Argument]) -> Launch:
     text = kernel(FILE, entry, SORTED=1)
     return Launch(text, (count, 1, 1), (256, 1, 1), tuple(arguments))
 
@@ -110,14 +111,16 @@ def list_chosen(plan: Plan, mask: Address, dtype: np.dtype, count: int, chosen: 
     counts, places = plan.room(4 * tiles), plan.room(8 * chosen)
     plan.steps.append(filled(places, chosen, -1))
 
-    def step(entry: str, grid: int, *arguments: Address | np.generic) -> Launch:
-        text = kernel(FILE, entry, MASK=c_type(dtype))
+    chooses = any_type(mask, dtype)
+
+    def step(entry: str, grid: int, *arguments: Argument) -> Launch:
+        text = kernel(FILE, entry, MASK=1)
         return Launch(text, (grid, 1, 1), (256, 1, 1), arguments)
 
     plan.steps += [
-        step("count_chosen", tiles, mask, counts, np.int64(count)),
+        step("count_chosen", tiles, *chooses, counts, np.int64(count)),
         step("sum_counts", 1, counts, np.int64(tiles)),
-        step("list_chosen", tiles, mask, counts, places, np.int64(chosen), np.int64(count)),
+        step("list_chosen", tiles, *chooses, counts, places, np.int64(chosen), np.int64(count)),
     ]
     return places
 

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from nnl_core.gpu.kernel import THREADS, Argument, Kernel, Launch, blocks
+from nnl_core.gpu.kernel import THREADS, Address, Argument, Kernel, Launch, blocks
 
 CARRIERS = {1: "uint8_t", 2: "uint16_t", 4: "uint32_t", 8: "uint2", 16: "uint4"}
 """Types that elements are moved in: what bits mean does not matter to who moves them."""
@@ -57,6 +57,40 @@ def carrier(*sizes: int) -> int:
 def numbers(*values: int) -> tuple[Argument, ...]:
     """Return whole numbers as arguments: parameters ``int64_t``, or one structure of them."""
     return tuple(np.int64(value) for value in values)
+
+
+ROOMS = (4, 8, 16, 32)
+TYPES = (
+    "int64",
+    "int32",
+    "int16",
+    "int8",
+    "uint64",
+    "uint32",
+    "uint16",
+    "uint8",
+    "bool",
+    "float32",
+    "float64",
+    "float16",
+    "bfloat16",
+)
+
+
+def room_for(count: int) -> int:
+    """Return how many axes a kernel is compiled for, of which it uses ``count``: few texts do."""
+    return next(room for room in ROOMS if room >= count)
+
+
+def columns_of(axes: Sequence[Sequence[int]], room: int) -> tuple[Argument, ...]:
+    """Return one array of ``room`` numbers for each field that all axes have."""
+    fields = zip(*axes, strict=True)
+    return numbers(*(number for field in fields for number in (*field, *[0] * (room - len(axes)))))
+
+
+def any_type(address: Address, dtype: np.dtype) -> tuple[Argument, ...]:
+    """Return what a kernel sees as ``Numbers``, whose type it is told at run time."""
+    return address, np.int64(TYPES.index(dtype.name))
 
 
 def over_rows(function: Kernel, rows: int, columns: int, arguments: Sequence[Argument]) -> Launch:

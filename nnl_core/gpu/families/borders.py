@@ -22,7 +22,7 @@ from nnl_core.gpu.kernel import (
     result,
     scratch,
 )
-from nnl_core.gpu.strides import numbers, over_rows, strides_of
+from nnl_core.gpu.strides import columns_of, numbers, over_rows, room_for, strides_of
 from nnl_core.graph.spec import Spec
 from nnl_core.operators.padding import pairs
 from nnl_core.operators.windows import placements, span
@@ -43,8 +43,9 @@ def _one(dtype: np.dtype, value: float) -> Argument:
     return number
 
 
-def _columns(axes: Sequence[tuple[int, ...]]) -> tuple[Argument, ...]:
-    return numbers(*(number for column in zip(*axes, strict=True) for number in column))
+def _axes(axes: Sequence[Sequence[int]]) -> tuple[Argument, ...]:
+    """Return the number of the last axis, and all that is said of each."""
+    return *numbers(len(axes) - 1), *columns_of(axes, room_for(len(axes)))
 
 
 # Around ------------------------------------------------------------------------------------------
@@ -85,10 +86,16 @@ def _bordered(
                 continue
         merged.append((length, first, source, stride))
     merged = merged or [(1, 0, 1, 1)]
-    text = kernel(FILE, "bordered", T=_bits(x.dtype), RANK=len(merged) - 1, BORDERS=borders)
+    text = kernel(FILE, "bordered", T=_bits(x.dtype), RANK=room_for(len(merged)), BORDERS=borders)
     columns = merged[-1][0]
     rows = math.prod(axis[0] for axis in merged[:-1])
-    where = (given(0), result(), *_columns(merged), _one(x.dtype, fill))
+    where = (
+        given(0),
+        result(),
+        *numbers(len(merged) - 1),
+        *columns_of(merged, room_for(len(merged))),
+        _one(x.dtype, fill),
+    )
     return Emission((over_rows(text, rows, columns, where),))
 
 
@@ -155,9 +162,15 @@ def getitem_adjoint(call: Call) -> Emission:
         else:
             merged.append(axis)
     merged = merged or [(1, 0, 1, 1, 0)]
-    text = kernel(FILE, "unsliced", T=_bits(y.dtype), RANK=len(merged) - 1, SLICED=1)
+    text = kernel(FILE, "unsliced", T=_bits(y.dtype), RANK=room_for(len(merged)), SLICED=1)
     rows = math.prod(axis[0] for axis in merged[:-1])
-    where = (given(0), result(), *_columns(merged), _one(y.dtype, 0))
+    where = (
+        given(0),
+        result(),
+        *numbers(len(merged) - 1),
+        *columns_of(merged, room_for(len(merged))),
+        _one(y.dtype, 0),
+    )
     return Emission((over_rows(text, rows, merged[-1][0], where),))
 
 
@@ -226,7 +239,7 @@ def unfold(call: Call) -> Emission:
     windows = _windows(call, x.shape[2:])
     text = kernel(FILE, "unfolded", T=_bits(y.dtype), WINDOWS=len(windows))
     columns = windows[-1][2]
-    where = (given(0), result(), *_columns(windows), _one(y.dtype, 0))
+    where = (given(0), result(), *columns_of(windows, len(windows)), _one(y.dtype, 0))
     return Emission((over_rows(text, y.size // columns, columns, where),))
 
 
@@ -238,5 +251,5 @@ def fold(call: Call) -> Emission:
     text = kernel(FILE, "refolded", T=c_type(y.dtype), WINDOWS=len(windows), SUMMED=1)
     columns = y.shape[-1]
     rows = y.size // columns if columns else 0
-    where = (given(0), result(), *_columns(windows))
+    where = (given(0), result(), *columns_of(windows, len(windows)))
     return Emission((over_rows(text, rows, columns, where),))

@@ -6,7 +6,6 @@ import math
 
 from nnl_core.gpu.kernel import (
     FLOATING,
-    Argument,
     Call,
     Emission,
     c_type,
@@ -25,7 +24,7 @@ def _inputs(call: Call) -> list[Spec]:
     return [x for x in call.inputs if x is not None]
 
 
-def _emission(call: Call, entry: str, family: str, *form: int | Argument) -> Emission | None:
+def _emission(call: Call, entry: str, family: str, *form: int) -> Emission | None:
     """Launch a thread for each element of the result."""
     y = call.outputs[0]
     if not call.has_only(*FLOATING) or len({one.dtype for one in (*_inputs(call), y)}) > 1:
@@ -33,7 +32,7 @@ def _emission(call: Call, entry: str, family: str, *form: int | Argument) -> Emi
     text = kernel(FILE, entry, T=c_type(y.dtype), **{family: 1})
     addresses = [given(position) for position in range(len(call.inputs))]
     rows = math.prod(y.shape[:-1])
-    where = (*addresses, result(), *numbers(*map(int, form)))
+    where = (*addresses, result(), *numbers(*form))
     return Emission((over_rows(text, rows, y.shape[-1], where),))
 
 

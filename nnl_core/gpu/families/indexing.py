@@ -33,7 +33,16 @@ from nnl_core.gpu.ordering import (
     list_chosen,
     zero,
 )
-from nnl_core.gpu.strides import CARRIERS, carrier, numbers, over_rows, strides_of
+from nnl_core.gpu.strides import (
+    CARRIERS,
+    any_type,
+    carrier,
+    columns_of,
+    numbers,
+    over_rows,
+    room_for,
+    strides_of,
+)
 from nnl_core.graph.spec import Spec, normalize_axis
 
 FILE = "indexing.cu"
@@ -70,8 +79,9 @@ def gather(call: Call) -> Emission:
     batch, outer = math.prod(x.shape[:first]), math.prod(x.shape[first:axis])
     positions = math.prod(indices.shape[first:])
     carried, columns = _wide(x.dtype, math.prod(x.shape[axis + 1 :]))
-    text = kernel(FILE, "gather", T=carried, I=c_type(indices.dtype), GATHER=1)
-    where = (given(0), given(1), result(), *numbers(outer, x.shape[axis], positions))
+    text = kernel(FILE, "gather", T=carried, GATHER=1)
+    where = (given(0), *any_type(given(1), indices.dtype), result())
+    where += numbers(outer, x.shape[axis], positions)
     return Emission((over_rows(text, batch * outer * positions, columns, where),))
 
 
@@ -91,8 +101,8 @@ def gather_adjoint(call: Call) -> Emission | None:
     plan.steps.append(zero(result(), y.nbytes))
     if y.size:
         keys = plan.room(4 * entries)
-        text = kernel(FILE, "row_keys", T="int", I=c_type(indices.dtype), GATHER=1)
-        where = (given(1), keys, *numbers(size, slots))
+        text = kernel(FILE, "row_keys", T="int", GATHER=1)
+        where = (*any_type(given(1), indices.dtype), keys, *numbers(size, slots))
         plan.steps.append(over_rows(text, batch, positions, where))
         values = Values(given(0), g.dtype, Layout(positions, outer, inner))
         combine(plan, keys, entries, slots, values, (result(), y.dtype, Layout(size, outer, inner)))
@@ -103,14 +113,16 @@ def gather_adjoint(call: Call) -> Emission | None:
 
 
 def _elements(x: Spec, indices: Spec, axis: int) -> tuple[int, tuple[Argument, ...], int, int]:
-    """Return the number of outer axes, what says where elements are, and rows and columns."""
+    """Return the room for outer axes, what says where elements are, and rows and columns."""
     at = normalize_axis(axis, x.ndim)
     strides = strides_of(x.shape)
     outer = [0 if place == at else stride for place, stride in enumerate(strides[:-1])] or [0]
     lengths = indices.shape[:-1] or (1,)
     step = 0 if at == x.ndim - 1 else 1
-    where = numbers(*lengths, *outer, strides[at], x.shape[at], step)
-    return len(outer), where, math.prod(lengths), indices.shape[-1]
+    room = room_for(len(outer))
+    axes = columns_of(list(zip(lengths, outer, strict=True)), room)
+    where = (*numbers(len(outer)), *axes, *numbers(strides[at], x.shape[at], step))
+    return room, where, math.prod(lengths), indices.shape[-1]
 
 
 @emitter("nnl::gather_elements")
@@ -118,18 +130,18 @@ def gather_elements(call: Call) -> Emission:
     """Take elements."""
     x, indices = _inputs(call)
     count, where, rows, columns = _elements(x, indices, call.attributes["axis"])
-    types = {"T": CARRIERS[x.dtype.itemsize], "I": c_type(indices.dtype)}
-    text = kernel(FILE, "gather_elements", ELEMENTS=count, **types)
-    return Emission((over_rows(text, rows, columns, (given(0), given(1), result(), *where)),))
+    text = kernel(FILE, "gather_elements", ELEMENTS=count, T=CARRIERS[x.dtype.itemsize])
+    where = (given(0), *any_type(given(1), indices.dtype), result(), *where)
+    return Emission((over_rows(text, rows, columns, where),))
 
 
 def _element_keys(plan: Plan, x: Spec, indices: Spec, axis: int) -> Address:
     """Return where the places of elements are, to sort by."""
     count, where, rows, columns = _elements(x, indices, axis)
     keys = plan.room(4 * indices.size)
-    text = kernel(FILE, "element_keys", T="int", I=c_type(indices.dtype), ELEMENTS=count)
-    given_ = (given(1), keys, *where, *numbers(x.size))
-    plan.steps.append(over_rows(text, rows, columns, given_))
+    text = kernel(FILE, "element_keys", T="int", ELEMENTS=count)
+    where = (*any_type(given(1), indices.dtype), keys, *where, *numbers(x.size))
+    plan.steps.append(over_rows(text, rows, columns, where))
     return keys
 
 
@@ -178,8 +190,9 @@ def last_writer(call: Call) -> Emission:
     (indices,) = _inputs(call)
     y = call.outputs[0]
     count, where, rows, columns = _elements(y, indices, call.attributes["axis"])
-    text = kernel(FILE, "last_writers", T="int", I=c_type(indices.dtype), ELEMENTS=count)
-    step = over_rows(text, rows, columns, (given(0), result(), *where))
+    text = kernel(FILE, "last_writers", T="int", ELEMENTS=count)
+    where = (*any_type(given(0), indices.dtype), result(), *where)
+    step = over_rows(text, rows, columns, where)
     return Emission((filled(result(), y.size, -1), step))
 
 
@@ -200,18 +213,15 @@ def scatter_recurrence(call: Call) -> Emission:
         _converted(plan, given(0), x, state, wide)
     else:
         plan.steps.append(copy_all(y))
-    types = {"T": x, "I": indices, "A": a, "B": b}
+    types = {"T": x, "A": a, "B": b}
     names = {name: c_type(spec.dtype) for name, spec in types.items()}
-    text = kernel(FILE, "recurrence", ELEMENTS=len(outer), RECURRENCE=1, **names)
+    room = room_for(len(outer))
+    text = kernel(FILE, "recurrence", ELEMENTS=room, RECURRENCE=1, **names)
     inner = math.prod(indices.shape[axis + 1 :])
-    numbers_ = (
-        strides[axis],
-        x.shape[axis],
-        indices.shape[axis],
-        inner,
-        call.attributes["reverse"],
-    )
-    where = (given(1), given(2), given(3), state, result(1), *numbers(*lengths, *outer, *numbers_))
+    axes = columns_of(list(zip(lengths, outer, strict=True)), room)
+    steps = indices.shape[axis], inner, call.attributes["reverse"]
+    where = (*any_type(given(1), indices.dtype), given(2), given(3), state, result(1))
+    where += (*numbers(len(outer)), *axes, *numbers(strides[axis], x.shape[axis], *steps))
     plan.steps.append(over(text, math.prod(lengths), where))
     if x.dtype.name in HALF_TYPES:
         _converted(plan, state, wide, result(), y)
@@ -222,7 +232,8 @@ def scatter_recurrence(call: Call) -> Emission:
 
 
 def _places(shape: Sequence[int], apart: int, step: int) -> tuple[Argument, ...]:
-    return numbers(*shape, *strides_of(shape), apart, step)
+    axes = list(zip(shape, strides_of(shape), strict=True))
+    return *numbers(len(axes)), *columns_of(axes, room_for(len(axes))), *numbers(apart, step)
 
 
 @emitter("nnl::gather_nd")
@@ -231,8 +242,9 @@ def gather_nd(call: Call) -> Emission:
     x, indices = _inputs(call)
     depth, rows = indices.shape[0], math.prod(indices.shape[1:])
     carried, columns = _wide(x.dtype, math.prod(x.shape[depth:]))
-    text = kernel(FILE, "gather_nd", T=carried, I=c_type(indices.dtype), DEPTH=depth)
-    where = (given(0), given(1), result(), *_places(x.shape[:depth], rows, 1))
+    text = kernel(FILE, "gather_nd", T=carried, DEPTH=room_for(depth))
+    where = (given(0), *any_type(given(1), indices.dtype), result())
+    where += _places(x.shape[:depth], rows, 1)
     return Emission((over_rows(text, rows, columns, where),))
 
 
@@ -247,12 +259,12 @@ def scatter_nd(call: Call) -> Emission | None:
         return None
     plan = Plan()
     places = _places(y.shape[:depth], entries, 1)
-    types = {"T": "int", "I": c_type(indices.dtype)}
+    at = any_type(given(1), indices.dtype)
     if not call.attributes["add"]:
         last = plan.room(8 * slots)
         plan.steps.append(filled(last, slots, -1))
-        text = kernel(FILE, "last_entries", DEPTH=depth, **types)
-        plan.steps.append(over(text, entries, (given(1), last, *places)))
+        text = kernel(FILE, "last_entries", DEPTH=room_for(depth), T="int")
+        plan.steps.append(over(text, entries, (*at, last, *places)))
         plan.steps.append(_chosen_rows(data, base, last, y, slots, columns, given(2)))
         return plan.emission()
     if base is None:
@@ -261,8 +273,8 @@ def scatter_nd(call: Call) -> Emission | None:
         _converted(plan, given(2), base, result(), y)
     if y.size and entries:
         keys = plan.room(4 * entries)
-        text = kernel(FILE, "slot_keys", DEPTH=depth, **types)
-        plan.steps.append(over(text, entries, (given(1), keys, *places, *numbers(slots))))
+        text = kernel(FILE, "slot_keys", DEPTH=room_for(depth), T="int")
+        plan.steps.append(over(text, entries, (*at, keys, *places, *numbers(slots))))
         layout = Layout(inner=columns)
         values = Values(given(0), data.dtype, layout)
         combine(plan, keys, entries, slots, values, (result(), y.dtype, layout))
@@ -272,7 +284,7 @@ def scatter_nd(call: Call) -> Emission | None:
 def _chosen_rows(
     data: Spec, base: Spec | None, last: Address, y: Spec, rows: int, columns: int, at: Address
 ) -> Launch:
-    types = {"S": c_type(data.dtype), "T": c_type(y.dtype), "I": "int64_t"}
+    types = {"S": c_type(data.dtype), "T": c_type(y.dtype)}
     known = y if base is None else base
     text = kernel(FILE, "chosen_rows", BASE=c_type(known.dtype), **types)
     where = (given(0), NULL if base is None else at, last, result())
@@ -286,9 +298,8 @@ def one_hot(call: Call) -> Emission:
     shape = call.attributes["shape"]
     y, depth = call.outputs[0], len(shape)
     rows = math.prod(x.shape[:-1])
-    types = {"T": c_type(y.dtype), "I": c_type(x.dtype)}
-    text = kernel(FILE, "one_hot", DEPTH=depth, NUMBERS=1, **types)
-    where = (given(0), result(), *_places(shape, 1, depth))
+    text = kernel(FILE, "one_hot", T=c_type(y.dtype), DEPTH=room_for(depth), NUMBERS=1)
+    where = (*any_type(given(0), x.dtype), result(), *_places(shape, 1, depth))
     return Emission((over_rows(text, rows, math.prod(shape), where),))
 
 
@@ -305,7 +316,7 @@ def bool_gather(call: Call) -> Emission:
     if y.size:
         places = list_chosen(plan, given(1), mask.dtype, mask.size, count)
         carried, columns = _wide(x.dtype, math.prod(x.shape[mask.ndim :]))
-        text = kernel(FILE, "listed_rows", T=carried, I="int64_t", LISTED=1)
+        text = kernel(FILE, "listed_rows", T=carried, LISTED=1)
         plan.steps.append(over_rows(text, count, columns, (given(0), places, result())))
     return plan.emission()
 
@@ -321,7 +332,7 @@ def bool_scatter(call: Call) -> Emission:
     plan.steps.append(filled(numbered, rows, -1))
     if x.shape[0] and rows:
         places = list_chosen(plan, given(1), mask.dtype, rows, x.shape[0])
-        text = kernel(FILE, "numbered", T="int", I="int64_t", LISTED=1)
+        text = kernel(FILE, "numbered", T="int", LISTED=1)
         plan.steps.append(over(text, x.shape[0], (places, numbered)))
     plan.steps.append(_chosen_rows(x, base, numbered, y, rows, columns, given(2)))
     return plan.emission()
@@ -335,6 +346,7 @@ def nonzero(call: Call) -> Emission:
     plan = Plan()
     if count and x.ndim:
         places = list_chosen(plan, given(0), x.dtype, x.size, count)
-        text = kernel(FILE, "unraveled", T="int", I="int64_t", LISTED=x.ndim)
-        plan.steps.append(over(text, count, (places, result(), *numbers(*x.shape))))
+        text = kernel(FILE, "unraveled", T="int", LISTED=room_for(x.ndim))
+        lengths = (*numbers(x.ndim), *columns_of([(n,) for n in x.shape], room_for(x.ndim)))
+        plan.steps.append(over(text, count, (places, result(), *lengths)))
     return plan.emission()

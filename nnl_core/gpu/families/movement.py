@@ -21,7 +21,17 @@ from nnl_core.gpu.kernel import (
     over,
     result,
 )
-from nnl_core.gpu.strides import CARRIERS, Axis, carrier, merge, numbers, over_rows, strides_of
+from nnl_core.gpu.strides import (
+    CARRIERS,
+    Axis,
+    carrier,
+    columns_of,
+    merge,
+    numbers,
+    over_rows,
+    room_for,
+    strides_of,
+)
 from nnl_core.graph.spec import Spec, normalize_axes, normalize_axis
 from nnl_core.operators.indexing import as_key
 
@@ -62,7 +72,9 @@ def copy_strided(
         unit = carrier(inner, offset * itemsize, *others) // itemsize
     outer = [Axis(n, s // unit) for n, s, _ in axes[:-1]] or [Axis(1, 0)]
     columns = axes[-1].length // unit
-    text = kernel(FILE, "strided", T=CARRIERS[unit * itemsize], RANK=len(outer), STRIDED=1)
+    text = kernel(
+        FILE, "strided", T=CARRIERS[unit * itemsize], RANK=room_for(len(outer)), STRIDED=1
+    )
     step = axes[-1].source if unit == 1 else 1
     rows = math.prod(axis.length for axis in outer)
     where = (*_axes(outer), *numbers(offset // unit, step))
@@ -84,14 +96,14 @@ def _swap(
     grid = math.prod(tiles) * math.prod(axis.length for axis in outer)
     if grid > MOST_TILES:
         return None
-    text = kernel(FILE, "transposed", T=CARRIERS[itemsize], RANK=len(outer), TILE=tile)
+    text = kernel(FILE, "transposed", T=CARRIERS[itemsize], RANK=room_for(len(outer)), TILE=tile)
     where = numbers(offset, down.length, down.source, *across, *tiles)
     return Launch(text, (grid, 1, 1), (32, 8, 1), (source, target, *_axes(outer), *where))
 
 
 def _axes(axes: Sequence[Axis]) -> tuple[Argument, ...]:
     """Return what a kernel sees as its ``Axes``."""
-    return numbers(*(number for column in zip(*axes, strict=True) for number in column))
+    return *numbers(len(axes)), *columns_of(axes, room_for(len(axes)))
 
 
 def copy_all(spec: Spec, source: Address = FIRST, target: Address = RESULT) -> Launch:

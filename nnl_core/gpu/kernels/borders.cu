@@ -21,8 +21,9 @@ INLINE int64_t inside(int64_t at, int64_t length) {
 #endif
 }
 
+// Up to RANK axes, the `last` one being the columns.
 struct Margins {
-    int64_t length[RANK + 1], before[RANK + 1], source[RANK + 1], stride[RANK + 1];
+    int64_t last, length[RANK], before[RANK], source[RANK], stride[RANK];
 };
 
 // `length` of the result, `before` it begins, of `source` elements that are `stride` apart.
@@ -31,14 +32,14 @@ extern "C" __global__ void KERNEL(bordered)(
     FOR_ROWS(row, rows) {
         int64_t rest = row, from = 0;
         bool exists = true;
-        for (int axis = RANK - 1; axis >= 0; --axis) {
+        for (int axis = (int)axes.last - 1; axis >= 0; --axis) {
             int64_t at = inside(split(rest, axes.length[axis]) - axes.before[axis], axes.source[axis]);
             exists = exists && at >= 0;
             from += at * axes.stride[axis];
         }
         FOR_COLUMNS(column, columns) {
-            int64_t at = inside(column - axes.before[RANK], axes.source[RANK]);
-            y[row * columns + column] = exists && at >= 0 ? x[from + at * axes.stride[RANK]] : fill;
+            int64_t at = inside(column - axes.before[axes.last], axes.source[axes.last]);
+            y[row * columns + column] = exists && at >= 0 ? x[from + at * axes.stride[axes.last]] : fill;
         }
     }
 }
@@ -77,8 +78,9 @@ extern "C" __global__ void KERNEL(border_sums)(
 #endif
 
 #ifdef SLICED
+// Up to RANK axes, the `last` one being the columns.
 struct Slices {
-    int64_t length[RANK + 1], start[RANK + 1], step[RANK + 1], count[RANK + 1], stride[RANK + 1];
+    int64_t last, length[RANK], start[RANK], step[RANK], count[RANK], stride[RANK];
 };
 
 // Zeros, but for the elements that a slice takes.
@@ -87,17 +89,17 @@ extern "C" __global__ void KERNEL(unsliced)(
     FOR_ROWS(row, rows) {
         int64_t rest = row, from = 0;
         bool taken = true;
-        for (int axis = RANK - 1; axis >= 0; --axis) {
+        for (int axis = (int)axes.last - 1; axis >= 0; --axis) {
             int64_t away = split(rest, axes.length[axis]) - axes.start[axis], step = axes.step[axis];
             int64_t at = step == 1 ? away : away / step;
             taken = taken && at >= 0 && at < axes.count[axis] && at * step == away;
             from += at * axes.stride[axis];
         }
         FOR_COLUMNS(column, columns) {
-            int64_t away = column - axes.start[RANK], step = axes.step[RANK];
+            int64_t away = column - axes.start[axes.last], step = axes.step[axes.last];
             int64_t at = step == 1 ? away : away / step;
-            bool own = taken && at >= 0 && at < axes.count[RANK] && at * step == away;
-            y[row * columns + column] = own ? g[from + at * axes.stride[RANK]] : zero;
+            bool own = taken && at >= 0 && at < axes.count[axes.last] && at * step == away;
+            y[row * columns + column] = own ? g[from + at * axes.stride[axes.last]] : zero;
         }
     }
 }

@@ -164,3 +164,41 @@ INLINE float pow_of(float x, float y) { return powf(x, y); }
 INLINE double pow_of(double x, double y) { return pow(x, y); }
 INLINE float abs_of(float x) { return fabsf(x); }
 INLINE double abs_of(double x) { return fabs(x); }
+
+// Whole numbers and truths whose type is told at run time (`any_type` in Python): what is not worth
+// a module for each type.
+struct Numbers {
+    const void *at;
+    int64_t type;
+};
+template <class F> INLINE int64_t whole_of(F x) {
+    int64_t whole = (int64_t)x;
+    return (F)whole == x ? whole : INT64_MIN;
+}
+// A number, INT64_MIN for one that is not whole.
+INLINE int64_t whole_at(const Numbers &numbers, int64_t item) {
+    switch (numbers.type) {
+        case 0: return ((const int64_t *)numbers.at)[item];
+        case 1: return ((const int32_t *)numbers.at)[item];
+        case 2: return ((const int16_t *)numbers.at)[item];
+        case 3: return ((const int8_t *)numbers.at)[item];
+        case 4: return (int64_t)((const uint64_t *)numbers.at)[item];
+        case 5: return ((const uint32_t *)numbers.at)[item];
+        case 6: return ((const uint16_t *)numbers.at)[item];
+        case 7: case 8: return ((const uint8_t *)numbers.at)[item];
+        case 9: return whole_of(((const float *)numbers.at)[item]);
+        case 10: return whole_of(((const double *)numbers.at)[item]);
+        case 11: return whole_of(wide(((const half *)numbers.at)[item]));
+        default: return whole_of(wide(((const bfloat16 *)numbers.at)[item]));
+    }
+}
+// Whether a number is not 0; NaN is not.
+INLINE bool truth_at(const Numbers &numbers, int64_t item) {
+    switch (numbers.type) {
+        case 9: return ((const float *)numbers.at)[item] != 0;
+        case 10: return ((const double *)numbers.at)[item] != 0;
+        case 11: return wide(((const half *)numbers.at)[item]) != 0;
+        case 12: return wide(((const bfloat16 *)numbers.at)[item]) != 0;
+        default: return whole_at(numbers, item) != 0;
+    }
+}

@@ -1,25 +1,25 @@
-// Elements by position. Positions are numbers of any type; one that is out of range, or no whole
+// Elements by position. Positions are numbers of any type, along up to ELEMENTS or DEPTH
+// axes; one that is out of range, or no whole
 // number, reads as 0 and writes nothing. Launched by `over_rows`: each thread goes through columns
 // of a row, which are neighbours in memory; what is read and written is moved once.
 
 // A position from 0 on, or with `from_end` from -length on; -1 for what is none.
-INLINE int64_t position(I raw, int64_t length, bool from_end) {
-    int64_t at = (int64_t)wide(raw);
-    if ((decltype(wide(raw)))at != wide(raw)) return -1;
-    if (from_end && at < 0) at += length;
+INLINE int64_t position(const Numbers &numbers, int64_t item, int64_t length, bool from_end) {
+    int64_t at = whole_at(numbers, item);
+    if (from_end && at < 0 && at >= -length) at += length;
     return at >= 0 && at < length ? at : -1;
 }
 
 #ifdef GATHER
 // Rows are (batch, outer, positions), of x as (batch, outer, length, columns).
 extern "C" __global__ void KERNEL(gather)(
-    const T *__restrict__ x, const I *__restrict__ indices, T *__restrict__ y, int64_t outer,
+    const T *__restrict__ x, Numbers indices, T *__restrict__ y, int64_t outer,
     int64_t length, int64_t positions, int64_t rows, int64_t columns) {
     FOR_ROWS(row, rows) {
         int64_t rest = row;
         int64_t own = split(rest, positions), lines = rest;
         split(rest, outer);
-        int64_t at = position(indices[rest * positions + own], length, false);
+        int64_t at = position(indices, rest * positions + own, length, false);
         const T *from = x + (lines * length + at) * columns;
         FOR_COLUMNS(column, columns) {
             T found = {};
@@ -31,11 +31,11 @@ extern "C" __global__ void KERNEL(gather)(
 
 // For each position of (batch, positions), the row of (batch, length) that it names; else `slots`.
 extern "C" __global__ void KERNEL(row_keys)(
-    const I *__restrict__ indices, uint32_t *__restrict__ keys, int64_t length, int64_t slots,
+    Numbers indices, uint32_t *__restrict__ keys, int64_t length, int64_t slots,
     int64_t rows, int64_t columns) {
     FOR_ROWS(row, rows)
         FOR_COLUMNS(column, columns) {
-            int64_t at = position(indices[row * columns + column], length, false);
+            int64_t at = position(indices, row * columns + column, length, false);
             keys[row * columns + column] = (uint32_t)(at < 0 ? slots : row * length + at);
         }
 }
@@ -46,19 +46,19 @@ extern "C" __global__ void KERNEL(row_keys)(
 // with the strides of x; `along` is the stride of the indexed axis of x, `step` that of the last,
 // either of which may be 0 where the other counts.
 struct Outer {
-    int64_t length[ELEMENTS], stride[ELEMENTS];
+    int64_t axes, length[ELEMENTS], stride[ELEMENTS];
 };
 INLINE int64_t element_place(
-    const I *indices, Outer outer, int64_t along, int64_t length, int64_t step, int64_t row,
+    const Numbers &indices, const Outer &outer, int64_t along, int64_t length, int64_t step, int64_t row,
     int64_t column, int64_t columns) {
     int64_t rest = row, from = column * step;
-    for (int axis = ELEMENTS - 1; axis >= 0; --axis) from += split(rest, outer.length[axis]) * outer.stride[axis];
-    int64_t at = position(indices[row * columns + column], length, false);
+    for (int axis = (int)outer.axes - 1; axis >= 0; --axis) from += split(rest, outer.length[axis]) * outer.stride[axis];
+    int64_t at = position(indices, row * columns + column, length, false);
     return at < 0 ? -1 : from + at * along;
 }
 
 extern "C" __global__ void KERNEL(gather_elements)(
-    const T *__restrict__ x, const I *__restrict__ indices, T *__restrict__ y, Outer outer,
+    const T *__restrict__ x, Numbers indices, T *__restrict__ y, Outer outer,
     int64_t along, int64_t length, int64_t step, int64_t rows, int64_t columns) {
     FOR_ROWS(row, rows)
         FOR_COLUMNS(column, columns) {
@@ -70,7 +70,7 @@ extern "C" __global__ void KERNEL(gather_elements)(
 }
 
 extern "C" __global__ void KERNEL(element_keys)(
-    const I *__restrict__ indices, uint32_t *__restrict__ keys, Outer outer, int64_t along,
+    Numbers indices, uint32_t *__restrict__ keys, Outer outer, int64_t along,
     int64_t length, int64_t step, int64_t slots, int64_t rows, int64_t columns) {
     FOR_ROWS(row, rows)
         FOR_COLUMNS(column, columns) {
@@ -81,7 +81,7 @@ extern "C" __global__ void KERNEL(element_keys)(
 
 // The number of the last element that writes to each place: the largest.
 extern "C" __global__ void KERNEL(last_writers)(
-    const I *__restrict__ indices, long long *__restrict__ y, Outer outer, int64_t along,
+    Numbers indices, long long *__restrict__ y, Outer outer, int64_t along,
     int64_t length, int64_t step, int64_t rows, int64_t columns) {
     FOR_ROWS(row, rows)
         FOR_COLUMNS(column, columns) {
@@ -94,12 +94,12 @@ extern "C" __global__ void KERNEL(last_writers)(
 #ifdef DEPTH
 // Positions along DEPTH axes: number d of entry n is at indices[d * apart + n * step].
 struct Places {
-    int64_t length[DEPTH], stride[DEPTH];
+    int64_t axes, length[DEPTH], stride[DEPTH];
 };
-INLINE int64_t slot_of(const I *indices, Places places, int64_t apart, int64_t step, int64_t entry) {
+INLINE int64_t slot_of(const Numbers &indices, const Places &places, int64_t apart, int64_t step, int64_t entry) {
     int64_t slot = 0;
-    for (int d = 0; d < DEPTH; ++d) {
-        int64_t at = position(indices[d * apart + entry * step], places.length[d], true);
+    for (int d = 0; d < places.axes; ++d) {
+        int64_t at = position(indices, d * apart + entry * step, places.length[d], true);
         if (at < 0) return -1;
         slot += at * places.stride[d];
     }
@@ -107,7 +107,7 @@ INLINE int64_t slot_of(const I *indices, Places places, int64_t apart, int64_t s
 }
 
 extern "C" __global__ void KERNEL(gather_nd)(
-    const T *__restrict__ x, const I *__restrict__ indices, T *__restrict__ y, Places places,
+    const T *__restrict__ x, Numbers indices, T *__restrict__ y, Places places,
     int64_t apart, int64_t step, int64_t rows, int64_t columns) {
     FOR_ROWS(row, rows) {
         int64_t slot = slot_of(indices, places, apart, step, row);
@@ -121,7 +121,7 @@ extern "C" __global__ void KERNEL(gather_nd)(
 
 #ifdef NUMBERS
 extern "C" __global__ void KERNEL(one_hot)(
-    const I *__restrict__ indices, T *__restrict__ y, Places places, int64_t apart, int64_t step,
+    Numbers indices, T *__restrict__ y, Places places, int64_t apart, int64_t step,
     int64_t rows, int64_t columns) {
     FOR_ROWS(row, rows) {
         int64_t slot = slot_of(indices, places, apart, step, row);
@@ -131,7 +131,7 @@ extern "C" __global__ void KERNEL(one_hot)(
 #endif
 
 extern "C" __global__ void KERNEL(slot_keys)(
-    const I *__restrict__ indices, uint32_t *__restrict__ keys, Places places, int64_t apart,
+    Numbers indices, uint32_t *__restrict__ keys, Places places, int64_t apart,
     int64_t step, int64_t slots, int64_t count) {
     FOR_EACH(entry, count) {
         int64_t slot = slot_of(indices, places, apart, step, entry);
@@ -140,7 +140,7 @@ extern "C" __global__ void KERNEL(slot_keys)(
 }
 
 extern "C" __global__ void KERNEL(last_entries)(
-    const I *__restrict__ indices, long long *__restrict__ last, Places places, int64_t apart,
+    Numbers indices, long long *__restrict__ last, Places places, int64_t apart,
     int64_t step, int64_t count) {
     FOR_EACH(entry, count) {
         int64_t slot = slot_of(indices, places, apart, step, entry);
@@ -150,9 +150,9 @@ extern "C" __global__ void KERNEL(last_entries)(
 #endif
 
 #ifdef BASE
-// Rows of `x` whose number I is not negative; else what is there already, or 0.
+// Rows of `x` whose number is not negative; else what is there already, or 0.
 extern "C" __global__ void KERNEL(chosen_rows)(
-    const S *__restrict__ x, const BASE *__restrict__ base, const I *__restrict__ last,
+    const S *__restrict__ x, const BASE *__restrict__ base, const int64_t *__restrict__ last,
     T *__restrict__ y, int64_t rows, int64_t columns) {
     FOR_ROWS(row, rows) {
         int64_t from = last[row];
@@ -168,9 +168,9 @@ extern "C" __global__ void KERNEL(chosen_rows)(
 #endif
 
 #ifdef LISTED
-// Rows at places I of which -1 is none.
+// Rows at places, of which -1 is none.
 extern "C" __global__ void KERNEL(listed_rows)(
-    const T *__restrict__ x, const I *__restrict__ places, T *__restrict__ y, int64_t rows,
+    const T *__restrict__ x, const int64_t *__restrict__ places, T *__restrict__ y, int64_t rows,
     int64_t columns) {
     FOR_ROWS(row, rows) {
         int64_t from = places[row];
@@ -183,19 +183,19 @@ extern "C" __global__ void KERNEL(listed_rows)(
 }
 
 extern "C" __global__ void KERNEL(numbered)(
-    const I *__restrict__ places, long long *__restrict__ numbers, int64_t count) {
+    const int64_t *__restrict__ places, long long *__restrict__ numbers, int64_t count) {
     FOR_EACH(item, count) if (places[item] >= 0) numbers[places[item]] = item;
 }
 
 // Positions along each axis of flat places.
 struct Lengths {
-    int64_t length[LISTED];
+    int64_t axes, length[LISTED];
 };
 extern "C" __global__ void KERNEL(unraveled)(
-    const I *__restrict__ places, int64_t *__restrict__ y, Lengths lengths, int64_t count) {
+    const int64_t *__restrict__ places, int64_t *__restrict__ y, Lengths lengths, int64_t count) {
     FOR_EACH(item, count) {
         int64_t rest = places[item] < 0 ? 0 : places[item];
-        for (int axis = LISTED - 1; axis >= 0; --axis) y[axis * count + item] = split(rest, lengths.length[axis]);
+        for (int axis = (int)lengths.axes - 1; axis >= 0; --axis) y[axis * count + item] = split(rest, lengths.length[axis]);
     }
 }
 #endif
@@ -204,16 +204,16 @@ extern "C" __global__ void KERNEL(unraveled)(
 // `x = x a + b` at one position after the other: a thread for each column of (outer, steps, inner),
 // whose elements of the state (outer', length, inner') nobody else touches. Nothing is shared.
 extern "C" __global__ void KERNEL(recurrence)(
-    const I *__restrict__ indices, const A *__restrict__ a, const B *__restrict__ b, Computing<T>::type *state,
+    Numbers indices, const A *__restrict__ a, const B *__restrict__ b, Computing<T>::type *state,
     T *__restrict__ seen, Outer outer, int64_t along, int64_t length, int64_t steps, int64_t inner,
     int64_t reverse, int64_t count) {
     FOR_EACH(item, count) {
         int64_t rest = item, from = 0;
-        for (int axis = ELEMENTS - 1; axis >= 0; --axis) from += split(rest, outer.length[axis]) * outer.stride[axis];
+        for (int axis = (int)outer.axes - 1; axis >= 0; --axis) from += split(rest, outer.length[axis]) * outer.stride[axis];
         int64_t before = item / inner, own = item - before * inner;
         for (int64_t k = 0; k < steps; ++k) {
             int64_t at = (before * steps + (reverse ? steps - 1 - k : k)) * inner + own;
-            int64_t place = position(indices[at], length, false);
+            int64_t place = position(indices, at, length, false);
             Computing<T>::type found = 0;
             if (place >= 0) {
                 found = state[from + place * along];

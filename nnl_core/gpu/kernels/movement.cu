@@ -3,9 +3,9 @@
 // Launched by `over_rows`, but `transposed`.
 
 #ifdef RANK
-// An index of the outer axes, the last one fastest. In Python these are RANK numbers each.
+// The outer axes, the last one fastest: up to RANK of them.
 struct Axes {
-    int64_t length[RANK], source[RANK], target[RANK];
+    int64_t axes, length[RANK], source[RANK], target[RANK];
 };
 #endif
 
@@ -16,7 +16,7 @@ extern "C" __global__ void KERNEL(strided)(
     int64_t columns) {
     FOR_ROWS(row, rows) {
         int64_t rest = row, from = offset;
-        for (int axis = RANK - 1; axis > 0; --axis)
+        for (int axis = (int)axes.axes - 1; axis > 0; --axis)
             from += split(rest, axes.length[axis]) * axes.source[axis];
         from += rest * axes.source[0];
         FOR_COLUMNS(column, columns) y[row * columns + column] = x[from + column * step];
@@ -36,7 +36,7 @@ extern "C" __global__ void __launch_bounds__(256) KERNEL(transposed)(
     int64_t first_across = split(rest, tiles_across) * TILE;
     int64_t first_down = split(rest, tiles_down) * TILE;
     int64_t from = offset, to = 0;
-    for (int axis = RANK - 1; axis >= 0; --axis) {
+    for (int axis = (int)axes.axes - 1; axis >= 0; --axis) {
         int64_t at = axis ? split(rest, axes.length[axis]) : rest;
         from += at * axes.source[axis];
         to += at * axes.target[axis];

@@ -8,7 +8,7 @@ struct Lists {
 #ifdef PICKED
 // `length` of the result, where its list starts, `given` length and stride of x.
 extern "C" __global__ void KERNEL(pick)(
-    const T *__restrict__ x, const I *__restrict__ lists, T *__restrict__ y, Lists axes, int64_t width,
+    const T *__restrict__ x, Numbers lists, T *__restrict__ y, Lists axes, int64_t width,
     int64_t rows, int64_t columns) {
     FOR_ROWS(row, rows) {
         int64_t at[RANK], rest = row, example = 0, from = 0;
@@ -16,14 +16,14 @@ extern "C" __global__ void KERNEL(pick)(
         bool exists = true;
         for (int axis = 0; axis < RANK - 1; ++axis) {
             int64_t own = axis < BASE ? 0 : example;
-            int64_t place = (int64_t)lists[own * width + axes.start[axis] + at[axis]];
+            int64_t place = whole_at(lists, own * width + axes.start[axis] + at[axis]);
             if (axis < BASE) example = example * axes.length[axis] + at[axis];
             exists = exists && place >= 0 && place < axes.given[axis];
             from += place * axes.stride[axis];
         }
-        const I *last = lists + (RANK - 1 < BASE ? 0 : example) * width + axes.start[RANK - 1];
+        int64_t last = (RANK - 1 < BASE ? 0 : example) * width + axes.start[RANK - 1];
         FOR_COLUMNS(column, columns) {
-            int64_t place = (int64_t)last[column];
+            int64_t place = whole_at(lists, last + column);
             T found = {};
             if (exists && place >= 0 && place < axes.given[RANK - 1]) found = x[from + place * axes.stride[RANK - 1]];
             y[row * columns + column] = found;
@@ -34,14 +34,14 @@ extern "C" __global__ void KERNEL(pick)(
 // The first position, and that after the last one, that takes each place along one axis: those that
 // may put something there. Rows are examples, columns places.
 extern "C" __global__ void KERNEL(spans)(
-    const I *__restrict__ lists, int2 *__restrict__ spans, int64_t start, int64_t length, int64_t width,
+    Numbers lists, int2 *__restrict__ spans, int64_t start, int64_t length, int64_t width,
     int64_t place_start, int64_t places, int64_t rows, int64_t columns) {
     FOR_ROWS(row, rows) {
-        const I *list = lists + row * width + start;
+        int64_t list = row * width + start;
         FOR_COLUMNS(column, columns) {
             int first = 0, stop = 0;
             for (int64_t at = 0; at < length; ++at)
-                if ((int64_t)list[at] == column) {
+                if (whole_at(lists, list + at) == column) {
                     if (stop == 0) first = (int)at;
                     stop = (int)at + 1;
                 }
@@ -52,7 +52,7 @@ extern "C" __global__ void KERNEL(spans)(
 
 struct Put {
     const T *g;
-    const I *lists;
+    Numbers lists;
     const int2 *spans;
     int64_t width, places, at[RANK];
 };
@@ -63,10 +63,10 @@ template <int AXIS> INLINE Computing<T>::type collected(const Put &put, const Li
     } else {
         int64_t own = AXIS < BASE ? 0 : example;
         int2 span = put.spans[own * put.places + axes.start[AXIS] + put.at[AXIS]];
-        const I *list = put.lists + own * put.width + axes.given[AXIS];
+        int64_t list = own * put.width + axes.given[AXIS];
         Computing<T>::type sum = 0;
         for (int at = span.x; at < span.y; ++at)
-            if ((int64_t)list[at] == put.at[AXIS])
+            if (whole_at(put.lists, list + at) == put.at[AXIS])
                 sum += collected<AXIS + 1>(
                     put, axes, from * axes.stride[AXIS] + at, AXIS < BASE ? example * axes.stride[AXIS] + at : example);
         return sum;
@@ -76,7 +76,7 @@ template <int AXIS> INLINE Computing<T>::type collected(const Put &put, const Li
 // Here `length` is that of the result, `start` where its spans are, `given` where the list of g
 // starts, `stride` the length of g. Each element collects what was taken from it, in order.
 extern "C" __global__ void KERNEL(put)(
-    const T *__restrict__ g, const I *__restrict__ lists, const int2 *__restrict__ spans, T *__restrict__ y,
+    const T *__restrict__ g, Numbers lists, const int2 *__restrict__ spans, T *__restrict__ y,
     Lists axes, int64_t width, int64_t places, int64_t rows, int64_t columns) {
     FOR_ROWS(row, rows) {
         Put put = {g, lists, spans, width, places, {}};

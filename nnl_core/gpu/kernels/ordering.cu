@@ -43,13 +43,13 @@ extern "C" __global__ void __launch_bounds__(256) KERNEL(sum_counts)(uint32_t *c
 #ifdef MASK
 // How many of each tile of 2048 elements are not 0: a block for each tile.
 extern "C" __global__ void __launch_bounds__(256) KERNEL(count_chosen)(
-    const MASK *__restrict__ mask, uint32_t *__restrict__ counts, int64_t count) {
+    Numbers mask, uint32_t *__restrict__ counts, int64_t count) {
     __shared__ uint32_t room[WARPS];
     int64_t first = (int64_t)blockIdx.x * TILE_ + threadIdx.x;
     uint32_t own = 0, total;
     for (int i = 0; i < ROUNDS; ++i) {
         int64_t at = first + i * THREADS_;
-        own += at < count && wide(mask[at]) != 0;
+        own += at < count && truth_at(mask, at);
     }
     sums_before(own, room, total);
     if (threadIdx.x == 0) counts[blockIdx.x] = total;
@@ -57,14 +57,14 @@ extern "C" __global__ void __launch_bounds__(256) KERNEL(count_chosen)(
 
 // The places of the elements that are not 0, in order: as many as there is room for.
 extern "C" __global__ void __launch_bounds__(256) KERNEL(list_chosen)(
-    const MASK *__restrict__ mask, const uint32_t *__restrict__ before, int64_t *__restrict__ places,
+    Numbers mask, const uint32_t *__restrict__ before, int64_t *__restrict__ places,
     int64_t room_for, int64_t count) {
     __shared__ uint32_t room[WARPS];
     int64_t first = (int64_t)blockIdx.x * TILE_ + threadIdx.x;
     int64_t next = before[blockIdx.x];
     for (int i = 0; i < ROUNDS; ++i) {
         int64_t at = first + i * THREADS_;
-        uint32_t own = at < count && wide(mask[at]) != 0, total;
+        uint32_t own = at < count && truth_at(mask, at), total;
         int64_t place = next + sums_before(own, room, total);
         if (own && place < room_for) places[place] = at;
         next += total;

@@ -1,0 +1,93 @@
+"""Tests for operators that resample, warp and correlate pictures on a GPU."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from nnl_core.graph.operator import Array, lookup
+from nnl_core.operators.resampling import Resized, Rule
+from nnl_core.testing import check_operator
+
+Compute = Callable[..., tuple[Array, ...]]
+
+OPERATORS = [
+    "sample_points", "sample_points_adjoint", "resize", "resize_adjoint",
+    "patch_correlation", "patch_correlation_first", "patch_correlation_second",
+    "adaptive_separable_convolution", "adaptive_separable_vertical",
+    "adaptive_separable_horizontal", "adaptive_separable_data",
+]  # fmt: skip
+
+RULES = {
+    "linear": Rule("linear"),
+    "aligned": Rule("linear", "align_corners"),
+    "nearest": Rule("nearest", "asymmetric", "floor"),
+    "cubic": Rule("cubic"),
+    "area": Rule("area"),
+}
+AXES = {
+    "longer": (Resized(2, 17, 40), Resized(3, 13, 30)),
+    "shorter": (Resized(2, 17, 5), Resized(3, 13, 4)),
+    "one axis": (Resized(1, 3, 7),),
+    "apart": (Resized(0, 2, 3), Resized(3, 13, 20)),
+}
+
+
+def reference(name: str, *arrays: Array, **attributes: Any) -> Array:
+    """Return the meaning of a call, in float64."""
+    wide = [array.astype(np.float64) for array in arrays]
+    result: Array = lookup(name).reference(*wide, **attributes)
+    return result
+
+
+@pytest.mark.parametrize("name", OPERATORS)
+def test_operators_agree_with_their_meaning(name: str) -> None:
+    check_operator(f"nnl::{name}", "cuda")
+
+
+@pytest.mark.parametrize("axes", AXES.values(), ids=AXES.keys())
+@pytest.mark.parametrize("rule", RULES.values(), ids=RULES.keys())
+def test_pictures_change_their_size_and_gradients_come_back(
+    compute: Compute, rule: Rule, axes: tuple[Resized, ...]
+) -> None:
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(2, 3, 17, 13)).astype(np.float32)
+    (y,) = compute("nnl::resize", x, axes=axes, rule=rule)
+    target = reference("nnl::resize", x, axes=axes, rule=rule)
+    np.testing.assert_allclose(y, target, rtol=1e-5, atol=1e-5)
+    g = rng.normal(size=y.shape).astype(np.float32)
+    (back,) = compute("nnl::resize_adjoint", g, axes=axes, rule=rule)
+    target = reference("nnl::resize_adjoint", g, axes=axes, rule=rule)
+    np.testing.assert_allclose(back, target, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("lengths, places", [((9, 11), (20, 30)), ((4, 5, 6), (3, 7, 50))])
+def test_points_read_pictures_and_write_their_gradients(
+    compute: Compute, lengths: tuple[int, ...], places: tuple[int, ...]
+) -> None:
+    rng = np.random.default_rng(1)
+    x = rng.normal(size=(2, 5, *lengths)).astype(np.float32)
+    points = rng.uniform(-2, 12, (2, *places, len(lengths))).astype(np.float32)
+    options: dict[str, Any] = {
+        "method": "linear", "padding": "zero", "cells": False, "orders": (0,) * len(lengths),
+    }  # fmt: skip
+    (y,) = compute("nnl::sample_points", x, points, **options)
+    target = reference("nnl::sample_points", x, points, **options)
+    np.testing.assert_allclose(y, target, rtol=1e-4, atol=1e-4)
+    g = rng.normal(size=y.shape).astype(np.float32)
+    (back,) = compute("nnl::sample_points_adjoint", g, points, shape=lengths, **options)
+    target = reference("nnl::sample_points_adjoint", g, points, shape=lengths, **options)
+    np.testing.assert_allclose(back, target, rtol=1e-4, atol=1e-4)
+
+
+def test_what_is_not_finite_spoils_only_who_reads_it(compute: Compute) -> None:
+    x = np.array([[[[np.inf, 1, 2, np.nan]]]], np.float32)
+    points = np.array([[[1.5, 0], [1, 0], [2, 0], [0, 0], [np.nan, 0]]], np.float32)
+    options: dict[str, Any] = {
+        "method": "linear", "padding": "repeat", "cells": False, "orders": (0, 0),
+    }  # fmt: skip
+    (y,) = compute("nnl::sample_points", x, points, **options)
+    np.testing.assert_array_equal(y[0, 0], [1.5, 1, 2, np.inf, np.nan])
