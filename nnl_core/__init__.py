@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from nnl_core.errors import NnlError
     from nnl_core.graph.array import NdArray
     from nnl_core.graph.autodiff import grad
-    from nnl_core.graph.backend import backend_scope, current_backend, set_backend
+    from nnl_core.graph.backend import allow_tf32, backend_scope, current_backend, set_backend
     from nnl_core.graph.execute import forward_all
     from nnl_core.graph.modes import (
         auto_forward,
@@ -46,7 +46,7 @@ _HOMES = {
     "nnl_core.errors": ("NnlError",),
     "nnl_core.graph.array": ("NdArray",),
     "nnl_core.graph.autodiff": ("grad",),
-    "nnl_core.graph.backend": ("backend_scope", "current_backend", "set_backend"),
+    "nnl_core.graph.backend": ("allow_tf32", "backend_scope", "current_backend", "set_backend"),
     "nnl_core.graph.execute": ("forward_all",),
     "nnl_core.graph.modes": (
         "auto_forward",
@@ -97,6 +97,7 @@ __all__ = [
     "Session",
     "Spec",
     "Variable",
+    "allow_tf32",
     "auto_forward",
     "backend_scope",
     "clear_parameters",

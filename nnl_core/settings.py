@@ -281,7 +281,7 @@ class ProjectSettings(Table):
     report: dict[str, dict[str, object]] = {}
     callbacks: tuple[CallbackSettings, ...] = ()
     backend: str | None = None
-    precision: Literal["float32", "mixed_float16", "mixed_bfloat16"] = "float32"
+    precision: Literal["float32", "tf32", "mixed_float16", "mixed_bfloat16"] = "float32"
     model: ModelSettings
     data: dict[str, DataSettings] = {}
     solver: SolverSettings = SolverSettings()

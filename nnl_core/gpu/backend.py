@@ -36,6 +36,15 @@ class CudaBackend:
         self.compiler = Compiler(self.device)
         self._calls: OrderedDict[tuple[object, ...], CudaProgram] = OrderedDict()
 
+    @property
+    def allow_tf32(self) -> bool:
+        """As that of the device: `nnl_core.allow_tf32` sets it."""
+        return self.device.allow_tf32
+
+    @allow_tf32.setter
+    def allow_tf32(self, allowed: bool) -> None:
+        self.device.allow_tf32 = allowed
+
     def allocate(self, spec: Spec) -> DeviceBuffer:
         """Return uninitialised memory on the device."""
         return self.device.buffer(spec)

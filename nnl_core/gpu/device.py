@@ -57,8 +57,6 @@ class Device:
     ----------
     stream
         where kernels run
-    allow_tf32
-        whether products of ``float32`` matrices may round their operands to 11 bits
     """
 
     def __init__(self, index: int = 0) -> None:
@@ -72,7 +70,7 @@ class Device:
         self.index = index
         self.handle = cuda.Device(index)
         self.context = self.handle.retain_primary_context()
-        self.allow_tf32 = False
+        self._allow_tf32 = False
         self._thread = threading.local()
         self._turn = threading.RLock()
         with self:
@@ -131,6 +129,17 @@ class Device:
     def shared_memory(self) -> int:
         """Bytes of shared memory that a block may have without asking for more."""
         return int(self.handle.max_shared_memory_per_block)
+
+    @property
+    def allow_tf32(self) -> bool:
+        """Whether products of ``float32`` matrices may round their operands to 11 bits."""
+        return self._allow_tf32
+
+    @allow_tf32.setter
+    def allow_tf32(self, allowed: bool) -> None:
+        if allowed != self._allow_tf32:
+            self._allow_tf32 = allowed
+            self.release()  # what was captured multiplies as it did then
 
     # Memory -------------------------------------------------------------------------------------
 

@@ -22,7 +22,7 @@ from nnl_core.data import (
 )
 from nnl_core.data.source import Array
 from nnl_core.errors import ConfigurationError, NnlError, UnknownComponentError
-from nnl_core.graph.backend import backend_scope
+from nnl_core.graph.backend import allow_tf32, backend_scope
 from nnl_core.graph.modes import mixed_precision
 from nnl_core.hooks import ScheduleSpec, SolverSpec
 from nnl_core.hooks.loading import did_you_mean, resolve
@@ -134,13 +134,15 @@ class Workbench:
     def scope(self) -> Iterator[None]:
         """Use the project's backend and precision, and let its callbacks hear, inside a block."""
         settings = self.settings
-        half = {"float32": None}.get(settings.precision, settings.precision.removeprefix("mixed_"))
+        half = settings.precision.removeprefix("mixed_")
         with ExitStack() as stack:
             if settings.backend is not None:
                 with self._at("backend", settings.backend):
                     stack.enter_context(backend_scope(settings.backend))
             with self._at("precision", settings.precision):
-                stack.enter_context(mixed_precision(half))
+                stack.enter_context(mixed_precision(None if half in ("float32", "tf32") else half))
+            if half == "tf32":
+                stack.enter_context(allow_tf32())
             for callback in self.callbacks():
                 stack.enter_context(self.session.listen(callback))
             yield

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import json
 import re
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 import nnl_core as nnl
-from nnl_core import F, Variable
+from nnl_core import PF, F, S, Variable
 from nnl_core.cli import main
 from nnl_core.errors import BackendError
 from nnl_core.session import current_session
+from nnl_core.settings import check
+from nnl_core.training.project import Workbench
 from tools import cuemu
 
 
@@ -77,8 +80,6 @@ def test_two_devices_compute_in_turns_in_one_process(two_devices):
 
 
 def test_parameters_follow_from_device_to_device(two_devices):
-    from nnl_core import PF, S
-
     x = Variable.from_numpy_array(np.ones((4, 3), np.float32))
     losses = {}
     for names in (("numpy", "numpy"), ("cuda", "cuda:1")):
@@ -95,3 +96,51 @@ def test_parameters_follow_from_device_to_device(two_devices):
                     losses.setdefault(names, []).append(float(loss.d))
     expected, found = losses.values()
     np.testing.assert_allclose(found, expected, rtol=1e-5)
+
+
+# -------------------------------------------------------------------- tf32
+
+
+def rounded(array):
+    """Return float32 elements with 11 bits of precision, ties to even."""
+    bits = np.ascontiguousarray(array).view(np.uint32)
+    bits = bits + 0x0FFF + ((bits >> 13) & 1)
+    return (bits & np.uint32(0xFFFFE000)).view(np.float32)
+
+
+def test_products_round_their_operands_inside_the_scope_alone():
+    rng = np.random.default_rng(0)
+    a, b = (rng.normal(size=(32, 32)).astype(np.float32) for _ in range(2))
+    with nnl.backend_scope("cuda") as backend:
+        y = F.matmul(Variable.from_numpy_array(a), Variable.from_numpy_array(b))
+
+        def product():
+            for _ in range(3):  # the last ones are launched as a captured graph
+                y.forward()
+            return np.array(y.d)
+
+        exact = product()
+        with nnl.allow_tf32():
+            assert backend.allow_tf32
+            fast = product()
+        assert not backend.allow_tf32
+        np.testing.assert_array_equal(product(), exact)
+    np.testing.assert_allclose(exact, a @ b, rtol=1e-5, atol=1e-5)
+    assert np.abs(fast - exact).max() > 1e-5
+    np.testing.assert_allclose(fast, rounded(a) @ rounded(b), rtol=1e-5, atol=1e-5)
+
+
+def test_a_backend_that_gains_nothing_computes_as_ever():
+    with nnl.backend_scope("numpy"), nnl.allow_tf32():
+        x = Variable.from_numpy_array(np.full((2, 2), 1 + 2**-20, np.float32))
+        y = F.matmul(x, x)
+        y.forward()
+        np.testing.assert_array_equal(y.d, x.d @ x.d)
+
+
+def test_a_project_may_ask_for_it():
+    table = {"model": {"layers": ["Affine"]}, "precision": "tf32", "backend": "cuda"}
+    workbench = Workbench(check(table, "nnl.toml"), Path(), current_session())
+    with workbench.scope():
+        assert nnl.current_backend().allow_tf32
+    assert not current_session().backend("cuda").allow_tf32
