@@ -95,6 +95,14 @@ def test_large_tiles_agree_with_the_reference(
 
 
 @pytest.mark.parametrize("name", ADJOINTS)
+def test_tensor_cores_multiply_float32_where_tf32_is_allowed(
+    compute: Compute, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(device(0), "allow_tf32", True)
+    _agrees(compute, name, CASES["several blocks"], np.dtype(np.float32))
+
+
+@pytest.mark.parametrize("name", ADJOINTS)
 def test_single_elements_need_no_library(
     compute: Compute, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

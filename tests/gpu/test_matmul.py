@@ -99,10 +99,10 @@ def test_tiles_add_the_bias_after_the_last_slice(compute: Compute) -> None:
 
 
 def test_a_bias_in_half_precision_is_rounded_with_the_product_once(compute: Compute) -> None:
-    x, weight = np.full((2, 1), 1, np.float16), np.full((1, 3), 1 + 2**-10, np.float16)
-    bias = np.full(3, 2**-11, np.float16)
+    x, weight = np.ones((600, 2), np.float16), np.ones((2, 600), np.float16)
+    weight[1], bias = 2**-11, np.full(600, 2**-12, np.float16)
     (y,) = compute("nnl::affine", x, weight, bias)
-    np.testing.assert_array_equal(y, np.float16(1 + 2**-10 + 2**-11))
+    np.testing.assert_array_equal(y, np.float16(1 + 2**-10))
 
 
 def test_integers_are_summed_in_64_bits(compute: Compute) -> None:
@@ -137,3 +137,23 @@ def test_float32_is_multiplied_in_float32_unless_tf32_is_allowed(
     monkeypatch.setattr(device(0), "allow_tf32", True)
     (rounded,) = compute("nnl::batch_matmul", a, b)
     assert (exact == a).all() and (rounded == 1).all()
+
+
+@pytest.mark.usefixtures("without_library")
+def test_tiles_round_float32_to_tf32_where_that_is_allowed(
+    compute: Compute, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(device(0), "allow_tf32", True)
+    rng = np.random.default_rng(7)
+    a, b = (rng.integers(-9, 10, shape).astype(np.float32) for shape in ((70, 40), (40, 132)))
+    (exact,) = compute("nnl::batch_matmul", a, b)
+    (rounded,) = compute("nnl::batch_matmul", a + np.float32(2**-12), b)
+    np.testing.assert_array_equal(exact, a @ b)
+    np.testing.assert_array_equal(rounded, np.where(a == 0, np.float32(2**-12), a) @ b)
+
+
+def test_a_large_product_by_the_library_has_its_bias(compute: Compute) -> None:
+    rng = np.random.default_rng(8)
+    x, weight, bias = (rng.normal(size=one) for one in ((70, 90), (90, 50), (50,)))
+    (y,) = compute("nnl::affine", x, weight, bias)
+    np.testing.assert_allclose(y, x @ weight + bias, atol=1e-11)

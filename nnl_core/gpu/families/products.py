@@ -30,7 +30,9 @@ from nnl_core.gpu.kernel import (
 
 SEPARATE = 16  # calls of the library for one stack, at most
 AXES = 3  # of a stack, after those that can be merged are
+SMALL = 1 << 18  # multiplications, up to which a launch more weighs more than a slower product
 LEAST_SLICE = 256  # of k, which a block of its own is worth
+STAGES = 4  # tiles of both operands of a product, that are on their way
 INTEGERS = {"b": "int64", "i": "int64", "u": "uint64"}
 
 
@@ -115,16 +117,25 @@ class Frame(NamedTuple):
 
 
 def on_tensors(device: Device, dtype: str) -> bool:
-    """Whether elements are multiplied on tensor cores by instructions that the device has."""
-    return dtype in HALF_TYPES and int(device.architecture[3:].rstrip("af")) >= 80
+    """Whether elements are multiplied on tensor cores, by instructions that the device has."""
+    if int(device.architecture[3:].rstrip("af")) < 80:
+        return False
+    return dtype in HALF_TYPES or (dtype == "float32" and device.allow_tf32)
 
 
-def frame_of(device: Device, dtype: str, rows: int, columns: int, others: int) -> Frame:
-    """Choose a frame: the larger one where its blocks keep the device busy."""
+def frame_of(
+    device: Device, dtype: str, rows: int, columns: int, others: int, stages: int = 2
+) -> Frame:
+    """Choose a frame: the larger one where its blocks keep the device busy.
+
+    ``stages`` are the tiles that are in shared memory at once where both operands are copied there.
+    """
     tiles = -(-rows // 128) * -(-columns // 128) * others
     large = tiles >= device.multiprocessors
     if on_tensors(device, dtype):
-        side, stages = (128, 2) if large else (64, 3)
+        side = 128 if large else 64
+        if dtype == "float32":
+            return Frame(f"Rounded<{side}>", side, 16, 2 * side, 4 * side * 20 * 4)
         size = 2 * stages * side * 40 * 2
         return Frame(f"Tensors<T, {side}, {stages}>", side, 32, 2 * side, size)
     computing = computing_dtype(dtype)
@@ -146,7 +157,8 @@ def loader(
 ) -> str:
     """Name what loads an operand: runs of elements where all steps are multiples of them."""
     itemsize = width_of(dtype)
-    run = 16 if on_tensors(device, dtype) else min(16, 4 * itemsize)
+    is_copied = dtype in HALF_TYPES and on_tensors(device, dtype)
+    run = 16 if is_copied else min(16, 4 * itemsize)
     if any(step * itemsize % run for step in steps):
         return f"{'Along' if along else 'Across'}Elements<Frame, T, {source}>"
     return f"Runs<Frame, T, {source}, {'true' if along else 'false'}>"
@@ -203,7 +215,10 @@ def multiply(device: Device, plan: Plan, product: Multiplication) -> bool:
     if not product.count:
         return True
     product = _merged(product)
-    if product.inner and product.dtype in blas.TYPES and blas.find(device) is not None:
+    # Of a small product the bias, which tiles add by themselves, would take as long again.
+    is_one_launch = product.bias is not None and product.count * product.inner <= SMALL
+    has_library = product.dtype in blas.TYPES and blas.find(device) is not None
+    if product.inner and has_library and not is_one_launch:
         *outer, members = product.stack or (1,)
         if math.prod(outer) <= SEPARATE:
             _by_library(plan, product, tuple(outer), members)
@@ -309,7 +324,16 @@ _NO_SLICES = {"W": "float", "B": "float"}
 
 def _by_tiles(device: Device, plan: Plan, product: Multiplication) -> None:
     members = math.prod(product.stack)
-    frame = frame_of(device, product.dtype, product.rows, product.columns, members)
+    pitches = _pitches(product)
+    loaders = {
+        name: loader(device, product.dtype, along, (pitch, *one.strides))
+        for name, along, pitch, one in (
+            ("A_KIND", not product.a.transposed, pitches[0], product.a),
+            ("B_KIND", product.b.transposed, pitches[1], product.b),
+        )
+    }
+    stages = STAGES if all(one.startswith("Runs") for one in loaders.values()) else 2
+    frame = frame_of(device, product.dtype, product.rows, product.columns, members, stages)
     tiles = -(-product.rows // frame.side) * -(-product.columns // frame.side)
     slices, length = slices_of(device, frame, tiles * members, product.inner)
     computing = computing_dtype(product.dtype)
@@ -317,7 +341,6 @@ def _by_tiles(device: Device, plan: Plan, product: Multiplication) -> None:
     target, bias = product.c, product.bias
     if sliced:
         target, bias = plan.passing(slices * product.count * width_of(computing)), None
-    pitches = _pitches(product)
     function = with_files(
         kernel(
             "matmul.cu",
@@ -328,12 +351,7 @@ def _by_tiles(device: Device, plan: Plan, product: Multiplication) -> None:
             THREADS=frame.threads,
             A_ALONG=int(not product.a.transposed),
             B_ALONG=int(product.b.transposed),
-            A_KIND=loader(
-                device, product.dtype, not product.a.transposed, (pitches[0], *product.a.strides)
-            ),
-            B_KIND=loader(
-                device, product.dtype, product.b.transposed, (pitches[1], *product.b.strides)
-            ),
+            **loaders,
         ),
         "product.cuh",
     )

@@ -3,8 +3,8 @@
 // C (m, n) = sum over k of A (m, k) B (k, n). A block computes a square of SIDE x SIDE elements of C,
 // DEPTH of k at a time: loaders bring the next tiles of A and B to shared memory while the block
 // computes with those before. B is seen transposed: both have elements (i, k), i a row of A or a column
-// of B. A frame says who computes what: `Cores` multiplies and adds on CUDA cores, `Tensors` on tensor
-// cores. A loader has
+// of B. A frame says who computes what: `Cores` multiplies and adds on CUDA cores, `Tensors` (half
+// precision) and `Rounded` (tf32) on tensor cores. A loader has
 //     prepare(k)        called one tile ahead of `begin`, with a barrier between
 //     begin(tile, k)    starts to move the tile that begins at k, into shared memory or registers
 //     finish(tile)      moves what is in registers to shared memory
@@ -25,7 +25,7 @@ template <class W, int EACH> struct Cores {
     typedef W Sum;
     static const int SIDE = 16 * EACH, THREADS = 256, DEPTH = 1024 / SIDE, STAGES = 2;
     static const int PITCH = SIDE + 4, TILE = DEPTH * PITCH, ELEMENTS = 4, QUADS = EACH / 4;
-    static const bool ON_TENSORS = false;
+    static const bool COPIES = false;  // runs go through registers, to be converted
     template <class T> static __device__ __forceinline__ W kept(T x) { return (W)wide(x); }
     W sum[EACH][EACH];
 
@@ -126,21 +126,55 @@ __device__ __forceinline__ void multiply_add(float (&d)[4], const uint32_t (&a)[
 #endif
 }
 
-// Tensor cores: two rows of warps, each of which computes SIDE / 2 x 32 elements. Tiles keep the order
-// in which operands are read; rows are 16 bytes longer, so that eight of them lie in different banks.
-template <class T, int EDGE, int DEEP> struct Tensors {
-    typedef T Stored;
-    typedef float Sum;
-    static const int SIDE = EDGE, THREADS = 2 * SIDE, DEPTH = 32, STAGES = DEEP;
-    static const int PITCH_ALONG = DEPTH + 8, PITCH_ACROSS = SIDE + 8, TILE = SIDE * PITCH_ALONG;
-    static const int ELEMENTS = 16, DOWN = SIDE / 32, RIGHT = 4;
-    static const bool ON_TENSORS = true;
-    static __device__ __forceinline__ T kept(T x) { return x; }
-    float sum[DOWN][RIGHT][4];
+// d (16 x 8) += a (16 x 8) b (8 x 8) of floats rounded to tf32. In lane l, with g = l / 4 and t = l % 4,
+// `a` holds (g, t), (g + 8, t), (g, t + 4), (g + 8, t + 4), `b` holds (t, g), (t + 4, g).
+#ifdef __CUEMU__
+struct TensorStep {
+    float *d;
+    const float *a, *b;
+};
+CUEMU_RAW static void multiply_add_all(void **lanes, unsigned) {
+    TensorStep **all = (TensorStep **)lanes;
+    for (int l = 0; l < 32; l++)
+        for (int e = 0; e < 4; e++) {
+            const int i = l / 4 + e / 2 * 8, j = l % 4 * 2 + e % 2;
+            for (int k = 0; k < 8; k++)
+                all[l]->d[e] += all[i % 8 * 4 + k % 4]->a[i / 8 + k / 4 * 2] *
+                                all[j * 4 + k % 4]->b[k / 4];
+        }
+}
+#endif
+__device__ __forceinline__ void multiply_add(float (&d)[4], const float (&a)[4], const float (&b)[2]) {
+#ifdef __CUEMU__
+    TensorStep step{d, a, b};
+    cuemu_warp(~0u, &step, multiply_add_all);
+#else
+    asm volatile("mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 {%0, %1, %2, %3}, "
+                 "{%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+                 : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+                 : "r"(__float_as_uint(a[0])), "r"(__float_as_uint(a[1])),
+                   "r"(__float_as_uint(a[2])), "r"(__float_as_uint(a[3])),
+                   "r"(__float_as_uint(b[0])), "r"(__float_as_uint(b[1])));
+#endif
+}
 
-    template <bool ALONG> static __device__ __forceinline__ int at(int i, int k) {
-        return ALONG ? i * PITCH_ALONG + k : k * PITCH_ACROSS + i;
-    }
+// To the nearest number with 11 bits; infinities and NaN stay.
+__device__ __forceinline__ float to_tf32(float x) {
+#ifdef __CUEMU__
+    const uint32_t bits = __float_as_uint(x);
+    return isfinite(x) ? __uint_as_float((bits + 0x1000u) & ~0x1fffu) : x;
+#else
+    uint32_t rounded;
+    asm("cvt.rna.tf32.f32 %0, %1;" : "=r"(rounded) : "f"(x));
+    return __uint_as_float(rounded);
+#endif
+}
+
+// Tensor cores: two rows of warps, each of which computes SIDE / 2 x 32 elements. Sums are as the
+// instructions leave them: of 16 x 8 elements, a lane has four.
+template <int EDGE> struct TensorSums {
+    static const int SIDE = EDGE, THREADS = 2 * SIDE, DOWN = SIDE / 32, RIGHT = 4;
+    float sum[DOWN][RIGHT][4];
 
     __device__ __forceinline__ void clear() {
 #pragma unroll
@@ -149,6 +183,41 @@ template <class T, int EDGE, int DEEP> struct Tensors {
             for (int j = 0; j < RIGHT; j++)
 #pragma unroll
                 for (int e = 0; e < 4; e++) sum[i][j][e] = 0;
+    }
+
+    template <class C> __device__ __forceinline__ void store(C &c, int m0, int n0) {
+        const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+        const int row = m0 + warp % 2 * (SIDE / 2) + lane / 4;
+        const int column = n0 + warp / 2 * 32 + lane % 4 * 2;
+#pragma unroll
+        for (int j = 0; j < RIGHT; j++) {
+            auto place = c.template place<2>(column + j * 8);
+#pragma unroll
+            for (int i = 0; i < DOWN; i++)
+#pragma unroll
+                for (int below = 0; below < 2; below++) {
+                    float values[2] = {sum[i][j][below * 2], sum[i][j][below * 2 + 1]};
+                    c.store(place, row + i * 16 + below * 8, values);
+                }
+        }
+    }
+};
+
+// Half precision on tensor cores. Tiles keep the order in which operands are read; rows are 16 bytes
+// longer, so that eight of them lie in different banks.
+template <class T, int EDGE, int DEEP> struct Tensors : TensorSums<EDGE> {
+    typedef T Stored;
+    using TensorSums<EDGE>::SIDE;
+    using TensorSums<EDGE>::DOWN;
+    using TensorSums<EDGE>::RIGHT;
+    using TensorSums<EDGE>::sum;
+    static const int DEPTH = 32, STAGES = DEEP, ELEMENTS = 16;
+    static const int PITCH_ALONG = DEPTH + 8, PITCH_ACROSS = SIDE + 8, TILE = SIDE * PITCH_ALONG;
+    static const bool COPIES = true;  // runs go to shared memory as they are
+    static __device__ __forceinline__ T kept(T x) { return x; }
+
+    template <bool ALONG> static __device__ __forceinline__ int at(int i, int k) {
+        return ALONG ? i * PITCH_ALONG + k : k * PITCH_ACROSS + i;
     }
 
     template <bool A_ALONG, bool B_ALONG>
@@ -179,21 +248,46 @@ template <class T, int EDGE, int DEEP> struct Tensors {
                                  right[j / 2][j % 2 * 2 + 1], T());
         }
     }
+};
 
-    template <class C> __device__ __forceinline__ void store(C &c, int m0, int n0) {
-        const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-        const int row = m0 + warp % 2 * (SIDE / 2) + lane / 4;
-        const int column = n0 + warp / 2 * 32 + lane % 4 * 2;
-#pragma unroll
-        for (int j = 0; j < RIGHT; j++) {
-            auto place = c.template place<2>(column + j * 8);
+// Floats on tensor cores, rounded to tf32 on the way to shared memory. Pitches are such that the 32
+// elements that a warp reads at once lie in different banks.
+template <int EDGE> struct Rounded : TensorSums<EDGE> {
+    typedef float Stored;
+    using TensorSums<EDGE>::SIDE;
+    using TensorSums<EDGE>::DOWN;
+    using TensorSums<EDGE>::RIGHT;
+    using TensorSums<EDGE>::sum;
+    static const int DEPTH = 16, STAGES = 2, ELEMENTS = 8;
+    static const int PITCH_ALONG = DEPTH + 4, PITCH_ACROSS = SIDE + 8, TILE = SIDE * PITCH_ALONG;
+    static const bool COPIES = false;  // runs go through registers, to be converted
+    static __device__ __forceinline__ float kept(float x) { return to_tf32(x); }
+
+    template <bool ALONG> static __device__ __forceinline__ int at(int i, int k) {
+        return ALONG ? i * PITCH_ALONG + k : k * PITCH_ACROSS + i;
+    }
+
+    template <bool A_ALONG, bool B_ALONG>
+    __device__ __forceinline__ void multiply(const float *a, const float *b) {
+        const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, g = lane / 4, t = lane % 4;
+        const int row = warp % 2 * (SIDE / 2) + g, column = warp / 2 * 32 + g;
+#pragma unroll 1  // unrolled, it needs more registers than there are
+        for (int k = t; k < DEPTH; k += 8) {
+            float left[DOWN][4], right[RIGHT][2];
 #pragma unroll
             for (int i = 0; i < DOWN; i++)
 #pragma unroll
-                for (int below = 0; below < 2; below++) {
-                    float values[2] = {sum[i][j][below * 2], sum[i][j][below * 2 + 1]};
-                    c.store(place, row + i * 16 + below * 8, values);
-                }
+                for (int e = 0; e < 4; e++)
+                    left[i][e] = a[at<A_ALONG>(row + i * 16 + e % 2 * 8, k + e / 2 * 4)];
+#pragma unroll
+            for (int j = 0; j < RIGHT; j++)
+#pragma unroll
+                for (int e = 0; e < 2; e++)
+                    right[j][e] = b[at<B_ALONG>(column + j * 8, k + e * 4)];
+#pragma unroll
+            for (int i = 0; i < DOWN; i++)
+#pragma unroll
+                for (int j = 0; j < RIGHT; j++) multiply_add(sum[i][j], left[i], right[j]);
         }
     }
 };
@@ -325,15 +419,15 @@ template <class F, class T, class Source> struct AcrossElements {
     }
 };
 
-// Reads runs, which begin at multiples of their size in memory: 8 elements past the registers for
-// tensor cores, else 4. `LIES_ALONG`: they lie along k. Where they do, the source may put rows of k
+// Reads runs, which begin at multiples of their size in memory: 8 elements that are copied, or 4 that
+// go through registers. `LIES_ALONG`: they lie along k. Where they do, the source may put rows of k
 // in pieces that are multiples of a run.
 template <class F, class T, class Source, bool LIES_ALONG> struct Runs {
     static const bool ALONG = LIES_ALONG;
-    static const int RUN = F::ON_TENSORS ? 8 : 4, PARTS = F::ELEMENTS / RUN;
+    static const int RUN = F::COPIES ? 8 : 4, PARTS = F::ELEMENTS / RUN;
     static const int EACH = (LIES_ALONG ? F::DEPTH : F::SIDE) / RUN;  // runs of a line
     Source source;
-    T held[F::ON_TENSORS ? 1 : RUN];
+    T held[F::COPIES ? 1 : PARTS][RUN];
 
     __device__ __forceinline__ explicit Runs(const Source &source) : source(source) {}
     __device__ __forceinline__ void prepare(int) {}
@@ -348,28 +442,33 @@ template <class F, class T, class Source, bool LIES_ALONG> struct Runs {
             const bool any = rows > 0 && depth > 0;
             const int there = any ? min(RUN, LIES_ALONG ? depth : rows) : 0;
             const T *from = any ? source.at(i, k) : source.data;
-            if constexpr (F::ON_TENSORS) {
+            if constexpr (F::COPIES) {
                 T *to = tile + F::template at<LIES_ALONG>(i, k - k0);
                 __pipeline_memcpy_async(to, from, 16, (RUN - there) * sizeof(T));
             } else if (there == RUN) {
                 const Run<T, RUN> elements = *(const Run<T, RUN> *)from;
 #pragma unroll
-                for (int e = 0; e < RUN; e++) held[e] = elements.at[e];
+                for (int e = 0; e < RUN; e++) held[part][e] = elements.at[e];
             } else {
 #pragma unroll
-                for (int e = 0; e < RUN; e++) held[e] = e < there ? from[e] : narrow<T>(0.f);
+                for (int e = 0; e < RUN; e++)
+                    held[part][e] = e < there ? from[e] : narrow<T>(0.f);
             }
         }
     }
 
     __device__ __forceinline__ void finish(typename F::Stored *tile) {
-        if constexpr (!F::ON_TENSORS) {
-            const int i = LIES_ALONG ? threadIdx.x / EACH : threadIdx.x % EACH * RUN;
-            const int k = LIES_ALONG ? threadIdx.x % EACH * RUN : threadIdx.x / EACH;
+        if constexpr (!F::COPIES) {
 #pragma unroll
-            for (int e = 0; e < RUN; e++)
-                tile[F::template at<LIES_ALONG>(i + (LIES_ALONG ? 0 : e), k + (LIES_ALONG ? e : 0))] =
-                    F::kept(held[e]);
+            for (int part = 0; part < PARTS; part++) {
+                const int run = threadIdx.x + part * F::THREADS;
+                const int i = LIES_ALONG ? run / EACH : run % EACH * RUN;
+                const int k = LIES_ALONG ? run % EACH * RUN : run / EACH;
+#pragma unroll
+                for (int e = 0; e < RUN; e++)
+                    tile[F::template at<LIES_ALONG>(i + (LIES_ALONG ? 0 : e), k + (LIES_ALONG ? e : 0))] =
+                        F::kept(held[part][e]);
+            }
         }
     }
 };
