@@ -60,11 +60,9 @@ def _load(folder: Path) -> list[ctypes.CDLL]:
 
 def _set_kernel_cache() -> None:
     """Give PyCUDA a cache of this process's own kind: it writes there without a lock."""
-    if "PYCUDA_CACHE_DIR" not in os.environ:
-        worker = os.environ.get("PYTEST_XDIST_WORKER", "main")
-        folder = cache_folder("CUEMU_CACHE", "cuemu") / f"kernels-{worker}"
-        folder.mkdir(parents=True, exist_ok=True)
-        os.environ["PYCUDA_CACHE_DIR"] = str(folder)
+    worker = os.environ.get("PYTEST_XDIST_WORKER", "main")
+    folder = cache_folder("CUEMU_CACHE", "cuemu") / f"kernels-{worker}"
+    os.makedirs(os.environ.setdefault("PYCUDA_CACHE_DIR", str(folder)), exist_ok=True)
 
 
 def set(**options: int) -> dict[str, int]:
