@@ -24,6 +24,7 @@ from nnl_core.gpu.kernel import (
     scratch,
 )
 from nnl_core.gpu.ordering import zero
+from nnl_core.gpu.strides import any_type
 
 MOST_SPAN = 2**20  # exponents below the largest, beyond which all are 0
 
@@ -48,7 +49,6 @@ def inq(call: Call) -> Emission | None:
         "C": computed,
         "BITS": f"uint{8 * size}_t",
         "MARK": c_type(marks.dtype),
-        "COUNTER": c_type(step.dtype),
         "ITERATIONS": ", ".join(str(int(one)) for one in (*iterations, 0)),
     }
 
@@ -78,6 +78,14 @@ def inq(call: Call) -> Emission | None:
     choice = (chance, chosen if by_size else NULL, found)
     results = (result(0), result(1), result(2))
     span = np.int32(min(MOST_SPAN, 2 ** (call.attributes["num_bits"] - 2)))
-    last: tuple[Argument, ...] = (*(given(place) for place in range(4)), *choice, *results, span)
+    last: tuple[Argument, ...] = (
+        given(0),
+        given(1),
+        given(2),
+        *any_type(given(3), step.dtype),
+        *choice,
+        *results,
+        span,
+    )
     steps.append(over(run("fix"), weight.size, last))
     return Emission(tuple(steps), rooms)

@@ -66,7 +66,7 @@ INLINE void loss(Team team, Place at, const T *__restrict__ x, Numbers target,
     int end = at.there ? n : 0;
     x += at.start, p += at.start;
     Falling<C> falling = Falling<C>::nothing();
-#pragma unroll 4
+#pragma unroll 2
     for (int i = team.lane; i < end; i += team.size)
         falling.add(wide(x[i * inner]));
     falling = team.template all<JoinFalling>(falling, Falling<C>::nothing(), room);

@@ -1,6 +1,6 @@
 // Weights that are fixed to powers of two, more and more of them. T is an element, C what it is computed
-// in, BITS an unsigned integer of the size of C, MARK an indicator, COUNTER the step, ITERATIONS the
-// steps at which more weights are fixed. A thread for each weight; memory-bound, but for the sorting
+// in, BITS an unsigned integer of the size of C, MARK an indicator, ITERATIONS the steps at
+// which more weights are fixed. A thread for each weight; memory-bound, but for the sorting
 // between `sizes` and `choose`.
 
 __device__ const int64_t iterations[] = {ITERATIONS};
@@ -58,12 +58,12 @@ INLINE int nearest_exponent(C size) {
 }
 
 extern "C" __global__ void KERNEL(fix)(const T *__restrict__ weight, const MARK *__restrict__ marks,
-                                       const T *__restrict__ held, const COUNTER *__restrict__ counter,
+                                       const T *__restrict__ held, Numbers counter,
                                        const uint64_t *__restrict__ key,
                                        const bool *__restrict__ chosen, const Found *found,
                                        T *__restrict__ new_weight, MARK *__restrict__ new_marks,
                                        T *__restrict__ new_held, int32_t span, int64_t count) {
-    int64_t step = (int64_t)wide(*counter);
+    int64_t step = whole_at(counter, 0);
     bool fixing = is_fixing(step), last = fixing && is_last(step);
     BITS bits = (BITS)found->top;
     C top_size;

@@ -1,0 +1,50 @@
+"""Tests for losses over alignments, and for packed sequences, on a GPU."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+from nnl_core.graph.operator import Array, lookup
+from nnl_core.testing import check_operator
+
+Compute = Callable[..., tuple[Array, ...]]
+
+OPERATORS = [
+    "ctc_states", "ctc_loss", "ctc_loss_gradient", "packed_places", "padded_places",
+    "quantization_range",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("name", OPERATORS)
+def test_operators_agree_with_their_meaning(name: str) -> None:
+    check_operator(f"nnl::{name}", "cuda")
+
+
+@pytest.mark.parametrize("joined", [False, True], ids=["padded", "joined"])
+def test_long_sequences_have_the_loss_and_gradient_of_the_reference(
+    compute: Compute, joined: bool
+) -> None:
+    rng = np.random.default_rng(1)
+    steps, batch, classes, most = 90, 2, 5, 40
+    logits = rng.normal(size=(steps, batch, classes))
+    x = logits - np.log(np.exp(logits).sum(2, keepdims=True))
+    targets, lengths = rng.integers(1, classes, (batch, most)), np.array([most, 25])
+    if joined:
+        targets = np.concatenate([row[:n] for row, n in zip(targets, lengths, strict=True)])
+    given = (targets, np.array([steps, 80]), lengths)
+    (loss,) = compute("nnl::ctc_loss", x, *given)
+    np.testing.assert_allclose(loss, lookup("nnl::ctc_loss").reference(x, *given), rtol=1e-10)
+    g = np.array([1.0, -0.5])
+    (dx,) = compute("nnl::ctc_loss_gradient", x, g, *given)
+    target = lookup("nnl::ctc_loss_gradient").reference(x, g, *given)
+    np.testing.assert_allclose(dx, target, rtol=1e-9, atol=1e-12)
+
+
+def test_a_label_that_cannot_be_gives_no_number(compute: Compute) -> None:
+    x = np.full((4, 3, 3), np.log(1 / 3))
+    targets, lengths = np.array([[1, 2], [1, 7], [1, 0]]), np.array([2, 2, 2])
+    (loss,) = compute("nnl::ctc_loss", x, targets, np.full(3, 4), lengths)
+    np.testing.assert_array_equal(np.isnan(loss), [False, True, True])
