@@ -93,6 +93,17 @@ def any_type(address: Address, dtype: np.dtype) -> tuple[Argument, ...]:
     return address, np.int64(TYPES.index(dtype.name))
 
 
+def bits_of(dtype: np.dtype) -> str:
+    """Return the type of an element's bits in C, for those that move it or know its bits."""
+    return f"uint{8 * dtype.itemsize}_t"
+
+
+def one_of(dtype: np.dtype, value: float) -> np.generic:
+    """Return the bits of a value."""
+    bits: np.generic = np.asarray(value).astype(dtype).reshape(1).view(f"u{dtype.itemsize}")[0]
+    return bits
+
+
 def over_rows(function: Kernel, rows: int, columns: int, arguments: Sequence[Argument]) -> Launch:
     """Launch threads over the rows and columns of a plane (``FOR_ROWS``, ``FOR_COLUMNS``).
 

@@ -16,7 +16,7 @@ Compute = Callable[..., tuple[Array, ...]]
 OPERATORS = [
     "gather", "gather_adjoint", "gather_elements", "scatter_add", "gather_nd", "scatter_nd",
     "one_hot", "last_writer", "scatter_extreme", "scatter_recurrence", "bool_gather",
-    "bool_scatter", "nonzero", "pick", "put",
+    "bool_scatter", "nonzero", "pick", "put", "random_crop", "random_flip", "random_shift",
 ]  # fmt: skip
 
 
@@ -153,3 +153,16 @@ def test_parts_of_examples_are_taken_and_put_back(compute: Compute, kind: str) -
         (y,) = compute(f"nnl::{name}", x, listed, base=1, **options)
         target = lookup(f"nnl::{name}").reference(x, listed, base=1, **options)
         np.testing.assert_array_equal(y, target)
+
+
+@pytest.mark.parametrize("ndim", [1, 2])
+def test_parts_begin_where_numpy_draws(compute: Compute, ndim: int) -> None:
+    key, x = np.array([3, 2**62 + 1], np.uint64), np.zeros((300, 3, 40, 50), np.int8)
+    shape = (30, 2**1)[:ndim]
+    y, rows = compute("nnl::random_crop", x, key, shape=shape, base_axis=1)
+    lengths = y.shape
+    room = np.array(x.shape) - lengths
+    generator = np.random.Generator(np.random.Philox(key=key))
+    starts = generator.integers(0, room + 1, (300, 4))
+    firsts = np.cumsum([0, *lengths])[:-1]
+    np.testing.assert_array_equal(rows[:, firsts], starts)

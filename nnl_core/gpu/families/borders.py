@@ -5,8 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-import numpy as np
-
 from nnl_core.gpu.families.movement import copy_all
 from nnl_core.gpu.kernel import (
     FLOATING,
@@ -22,25 +20,20 @@ from nnl_core.gpu.kernel import (
     result,
     scratch,
 )
-from nnl_core.gpu.strides import columns_of, numbers, over_rows, room_for, strides_of
+from nnl_core.gpu.strides import (
+    bits_of,
+    columns_of,
+    numbers,
+    one_of,
+    over_rows,
+    room_for,
+    strides_of,
+)
 from nnl_core.graph.spec import Spec
 from nnl_core.operators.padding import pairs
 from nnl_core.operators.windows import placements, span
 
 FILE = "borders.cu"
-BITS = {1: "uint8", 2: "uint16", 4: "uint32", 8: "uint64"}
-"""Numbers of the sizes that elements have, which is all that who only moves them must know."""
-
-
-def _bits(dtype: np.dtype) -> str:
-    """Return the type of an element's bits in C."""
-    return f"{BITS[dtype.itemsize]}_t"
-
-
-def _one(dtype: np.dtype, value: float) -> Argument:
-    """Return an element's bits."""
-    number: Argument = np.asarray(value).astype(dtype).reshape(1).view(BITS[dtype.itemsize])[0]
-    return number
 
 
 def _axes(axes: Sequence[Sequence[int]]) -> tuple[Argument, ...]:
@@ -86,7 +79,7 @@ def _bordered(
                 continue
         merged.append((length, first, source, stride))
     merged = merged or [(1, 0, 1, 1)]
-    text = kernel(FILE, "bordered", T=_bits(x.dtype), RANK=room_for(len(merged)), BORDERS=borders)
+    text = kernel(FILE, "bordered", T=bits_of(x.dtype), RANK=room_for(len(merged)), BORDERS=borders)
     columns = merged[-1][0]
     rows = math.prod(axis[0] for axis in merged[:-1])
     where = (
@@ -94,7 +87,7 @@ def _bordered(
         result(),
         *numbers(len(merged) - 1),
         *columns_of(merged, room_for(len(merged))),
-        _one(x.dtype, fill),
+        one_of(x.dtype, fill),
     )
     return Emission((over_rows(text, rows, columns, where),))
 
@@ -162,14 +155,14 @@ def getitem_adjoint(call: Call) -> Emission:
         else:
             merged.append(axis)
     merged = merged or [(1, 0, 1, 1, 0)]
-    text = kernel(FILE, "unsliced", T=_bits(y.dtype), RANK=room_for(len(merged)), SLICED=1)
+    text = kernel(FILE, "unsliced", T=bits_of(y.dtype), RANK=room_for(len(merged)), SLICED=1)
     rows = math.prod(axis[0] for axis in merged[:-1])
     where = (
         given(0),
         result(),
         *numbers(len(merged) - 1),
         *columns_of(merged, room_for(len(merged))),
-        _one(y.dtype, 0),
+        one_of(y.dtype, 0),
     )
     return Emission((over_rows(text, rows, merged[-1][0], where),))
 
@@ -179,8 +172,8 @@ def matrix_diag(call: Call) -> Emission:
     """Zeros beside the diagonal."""
     y = call.outputs[0]
     size = y.shape[-1]
-    text = kernel(FILE, "diagonal", T=_bits(y.dtype), DIAGONALS=1)
-    where = (given(0), result(), _one(y.dtype, 0), *numbers(size))
+    text = kernel(FILE, "diagonal", T=bits_of(y.dtype), DIAGONALS=1)
+    where = (given(0), result(), one_of(y.dtype, 0), *numbers(size))
     return Emission((over_rows(text, math.prod(y.shape[:-1]), size, where),))
 
 
@@ -199,8 +192,8 @@ def eye_like(call: Call) -> Emission:
 def _triangle(call: Call, keep: int) -> Emission:
     y = call.outputs[0]
     *outer, height, width = y.shape
-    text = kernel(FILE, "triangle", T=_bits(y.dtype), DIAGONALS=1)
-    values = (_one(y.dtype, 0), _one(y.dtype, 1))
+    text = kernel(FILE, "triangle", T=bits_of(y.dtype), DIAGONALS=1)
+    values = (one_of(y.dtype, 0), one_of(y.dtype, 1))
     where = (given(0), result(), *values, *numbers(height, call.attributes["k"], keep))
     return Emission((over_rows(text, math.prod(outer) * height, width, where),))
 
@@ -237,9 +230,9 @@ def unfold(call: Call) -> Emission:
     x, y = call.inputs[0], call.outputs[0]
     assert x is not None
     windows = _windows(call, x.shape[2:])
-    text = kernel(FILE, "unfolded", T=_bits(y.dtype), WINDOWS=len(windows))
+    text = kernel(FILE, "unfolded", T=bits_of(y.dtype), WINDOWS=len(windows))
     columns = windows[-1][2]
-    where = (given(0), result(), *columns_of(windows, len(windows)), _one(y.dtype, 0))
+    where = (given(0), result(), *columns_of(windows, len(windows)), one_of(y.dtype, 0))
     return Emission((over_rows(text, y.size // columns, columns, where),))
 
 

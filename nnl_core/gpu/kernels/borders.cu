@@ -32,7 +32,9 @@ extern "C" __global__ void KERNEL(bordered)(
     FOR_ROWS(row, rows) {
         int64_t rest = row, from = 0;
         bool exists = true;
-        for (int axis = (int)axes.last - 1; axis >= 0; --axis) {
+#pragma unroll
+        for (int axis = RANK - 2; axis >= 0; --axis) {
+            if (axis >= axes.last) continue;
             int64_t at = inside(split(rest, axes.length[axis]) - axes.before[axis], axes.source[axis]);
             exists = exists && at >= 0;
             from += at * axes.stride[axis];
@@ -89,7 +91,9 @@ extern "C" __global__ void KERNEL(unsliced)(
     FOR_ROWS(row, rows) {
         int64_t rest = row, from = 0;
         bool taken = true;
-        for (int axis = (int)axes.last - 1; axis >= 0; --axis) {
+#pragma unroll
+        for (int axis = RANK - 2; axis >= 0; --axis) {
+            if (axis >= axes.last) continue;
             int64_t away = split(rest, axes.length[axis]) - axes.start[axis], step = axes.step[axis];
             int64_t at = step == 1 ? away : away / step;
             taken = taken && at >= 0 && at < axes.count[axis] && at * step == away;

@@ -52,7 +52,9 @@ INLINE int64_t element_place(
     const Numbers &indices, const Outer &outer, int64_t along, int64_t length, int64_t step, int64_t row,
     int64_t column, int64_t columns) {
     int64_t rest = row, from = column * step;
-    for (int axis = (int)outer.axes - 1; axis >= 0; --axis) from += split(rest, outer.length[axis]) * outer.stride[axis];
+#pragma unroll
+    for (int axis = ELEMENTS - 1; axis >= 0; --axis)
+        if (axis < outer.axes) from += split(rest, outer.length[axis]) * outer.stride[axis];
     int64_t at = position(indices, row * columns + column, length, false);
     return at < 0 ? -1 : from + at * along;
 }
@@ -98,7 +100,9 @@ struct Places {
 };
 INLINE int64_t slot_of(const Numbers &indices, const Places &places, int64_t apart, int64_t step, int64_t entry) {
     int64_t slot = 0;
-    for (int d = 0; d < places.axes; ++d) {
+#pragma unroll
+    for (int d = 0; d < DEPTH; ++d) {
+        if (d >= places.axes) continue;
         int64_t at = position(indices, d * apart + entry * step, places.length[d], true);
         if (at < 0) return -1;
         slot += at * places.stride[d];
@@ -195,7 +199,9 @@ extern "C" __global__ void KERNEL(unraveled)(
     const int64_t *__restrict__ places, int64_t *__restrict__ y, Lengths lengths, int64_t count) {
     FOR_EACH(item, count) {
         int64_t rest = places[item] < 0 ? 0 : places[item];
-        for (int axis = (int)lengths.axes - 1; axis >= 0; --axis) y[axis * count + item] = split(rest, lengths.length[axis]);
+#pragma unroll
+        for (int axis = LISTED - 1; axis >= 0; --axis)
+            if (axis < lengths.axes) y[axis * count + item] = split(rest, lengths.length[axis]);
     }
 }
 #endif
@@ -209,7 +215,9 @@ extern "C" __global__ void KERNEL(recurrence)(
     int64_t reverse, int64_t count) {
     FOR_EACH(item, count) {
         int64_t rest = item, from = 0;
-        for (int axis = (int)outer.axes - 1; axis >= 0; --axis) from += split(rest, outer.length[axis]) * outer.stride[axis];
+#pragma unroll
+        for (int axis = ELEMENTS - 1; axis >= 0; --axis)
+            if (axis < outer.axes) from += split(rest, outer.length[axis]) * outer.stride[axis];
         int64_t before = item / inner, own = item - before * inner;
         for (int64_t k = 0; k < steps; ++k) {
             int64_t at = (before * steps + (reverse ? steps - 1 - k : k)) * inner + own;

@@ -3,7 +3,8 @@
 // Launched by `over_rows`, but `transposed`.
 
 #ifdef RANK
-// The outer axes, the last one fastest: up to RANK of them.
+// The outer axes, the last one fastest: up to RANK of them (loops over all of these can be unrolled,
+// so that what is said of each stays where parameters are).
 struct Axes {
     int64_t axes, length[RANK], source[RANK], target[RANK];
 };
@@ -16,8 +17,9 @@ extern "C" __global__ void KERNEL(strided)(
     int64_t columns) {
     FOR_ROWS(row, rows) {
         int64_t rest = row, from = offset;
-        for (int axis = (int)axes.axes - 1; axis > 0; --axis)
-            from += split(rest, axes.length[axis]) * axes.source[axis];
+#pragma unroll
+        for (int axis = RANK - 1; axis > 0; --axis)
+            if (axis < axes.axes) from += split(rest, axes.length[axis]) * axes.source[axis];
         from += rest * axes.source[0];
         FOR_COLUMNS(column, columns) y[row * columns + column] = x[from + column * step];
     }
@@ -36,7 +38,9 @@ extern "C" __global__ void __launch_bounds__(256) KERNEL(transposed)(
     int64_t first_across = split(rest, tiles_across) * TILE;
     int64_t first_down = split(rest, tiles_down) * TILE;
     int64_t from = offset, to = 0;
-    for (int axis = (int)axes.axes - 1; axis >= 0; --axis) {
+#pragma unroll
+    for (int axis = RANK - 1; axis >= 0; --axis) {
+        if (axis >= axes.axes) continue;
         int64_t at = axis ? split(rest, axes.length[axis]) : rest;
         from += at * axes.source[axis];
         to += at * axes.target[axis];

@@ -1,6 +1,6 @@
 // Parts of examples by lists of positions along each axis: row e of `rows` has those of example e,
 // one axis after the other; axes below BASE, which number the examples, have theirs in row 0.
-// Launched by `over_rows`. A negative position is none, and reads as 0.
+// Launched by `over_rows`. A negative position is none, and reads as `fill`.
 struct Lists {
     int64_t length[RANK], start[RANK], given[RANK], stride[RANK];
 };
@@ -9,7 +9,7 @@ struct Lists {
 // `length` of the result, where its list starts, `given` length and stride of x.
 extern "C" __global__ void KERNEL(pick)(
     const T *__restrict__ x, Numbers lists, T *__restrict__ y, Lists axes, int64_t width,
-    int64_t rows, int64_t columns) {
+    T fill, int64_t rows, int64_t columns) {
     FOR_ROWS(row, rows) {
         int64_t at[RANK], rest = row, example = 0, from = 0;
         for (int axis = RANK - 2; axis >= 0; --axis) at[axis] = split(rest, axes.length[axis]);
@@ -24,7 +24,7 @@ extern "C" __global__ void KERNEL(pick)(
         int64_t last = (RANK - 1 < BASE ? 0 : example) * width + axes.start[RANK - 1];
         FOR_COLUMNS(column, columns) {
             int64_t place = whole_at(lists, last + column);
-            T found = {};
+            T found = fill;
             if (exists && place >= 0 && place < axes.given[RANK - 1]) found = x[from + place * axes.stride[RANK - 1]];
             y[row * columns + column] = found;
         }

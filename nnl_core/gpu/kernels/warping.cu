@@ -88,7 +88,7 @@ extern "C" __global__ void KERNEL(sample_points)(
             for (int64_t channel = first; channel < stop; ++channel) {
                 const T *plane = x + (batch * channels + channel) * pixels;
                 P sum = 0;
-#pragma unroll
+#pragma unroll(CORNERS <= 16 ? CORNERS : 1)
                 for (int number = 0; number < CORNERS; ++number) {
                     int64_t pixel;
                     P weight = corner(taps, picture, number, pixel);
@@ -109,7 +109,7 @@ extern "C" __global__ void KERNEL(sample_keys)(
         FOR_COLUMNS(column, columns) {
             int64_t point = row * columns + column;
             Taps taps = taps_at(points + point * AXES, picture);
-#pragma unroll
+#pragma unroll(CORNERS <= 16 ? CORNERS : 1)
             for (int number = 0; number < CORNERS; ++number) {
                 int64_t pixel;
                 P weight = corner(taps, picture, number, pixel);
