@@ -97,16 +97,12 @@ class CudaProgram:
 
     def __init__(self, graph: Graph, device: Device, compiler: Compiler) -> None:
         self.device, self._compiler = device, compiler
-        with device:
-            graph = fuse(graph)
-            pieces, views = lower_pieces(graph, device)
-            compiler.load(kernel for piece in pieces for kernel in piece.kernels)
-        self._pieces = pieces
-        self._steps = [self._templates(piece) for piece in pieces]
+        self._fused = graph = fuse(graph)
+        views = self._choose_kernels()
+        pieces = self._pieces
         self.graph = graph.rewrite([piece.instruction for piece in pieces])
         plan = self.plan = plan_memory(self.graph, views)
         self.memory = plan.report
-        self._scratch = max((_scratch(piece) for piece in pieces), default=0)
         self._constants = {
             value: _uploaded(device, array) for value, array in graph.constants.items()
         }
@@ -115,6 +111,19 @@ class CudaProgram:
         self._on_host = {piece.instruction.outputs[0] for piece in pieces if piece.on_host}
         self._alone = self._find_alone()
         device.when_full(self)
+
+    def _choose_kernels(self) -> dict[int, int]:
+        """Choose and load what computes each instruction; return the views.
+
+        Products are computed by other kernels where they may be rounded to tf32.
+        """
+        device, self._rounds = self.device, self.device.allow_tf32
+        with device:
+            self._pieces, views = lower_pieces(self._fused, device)
+            self._compiler.load(kernel for piece in self._pieces for kernel in piece.kernels)
+            self._steps = [self._templates(piece) for piece in self._pieces]
+        self._scratch = max((_scratch(piece) for piece in self._pieces), default=0)
+        return views
 
     def computed_by(self, instruction: Instruction) -> str:
         """Answer ``"cuda"``, or ``"numpy"`` for what the host computes."""
@@ -128,6 +137,8 @@ class CudaProgram:
     ) -> None:
         """Enqueue what fills ``outputs`` from ``leaves``."""
         addresses = tuple([one.address for one in (*leaves, *outputs)])
+        if self.device.allow_tf32 != self._rounds:  # what was bound was released when that changed
+            self._choose_kernels()
         with self.device:
             if self._alone is not None and observer is None:
                 self._run_alone(self._alone, addresses)

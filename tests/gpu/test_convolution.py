@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from typing import Any
 
 import numpy as np
 import pytest
 
+from nnl_core import F, Variable, allow_tf32, backend_scope
 from nnl_core.gpu import blas
 from nnl_core.gpu.device import device
 from nnl_core.graph.dtypes import bfloat16
@@ -100,6 +102,18 @@ def test_tensor_cores_multiply_float32_where_tf32_is_allowed(
 ) -> None:
     monkeypatch.setattr(device(0), "allow_tf32", True)
     _agrees(compute, name, CASES["several blocks"], np.dtype(np.float32))
+
+
+def test_a_program_rounds_to_tf32_only_while_that_is_allowed() -> None:
+    x = Variable.from_numpy_array(np.full((1, 4, 5, 5), 1 + 2**-14, np.float32))
+    with backend_scope("cuda"):
+        y = F.convolution(x, np.ones((12, 4, 1, 3), np.float32))
+        results = []
+        for allowed in (False, True, False):
+            with allow_tf32() if allowed else nullcontext():
+                y.forward()
+            results.append(float(y.d[0, 0, 0, 0]))
+    assert results == [12 + 12 * 2**-14, 12, 12 + 12 * 2**-14]
 
 
 @pytest.mark.parametrize("name", ADJOINTS)
