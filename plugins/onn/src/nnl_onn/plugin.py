@@ -1,0 +1,48 @@
+"""What this distribution contributes to NNL."""
+
+from __future__ import annotations
+
+from nnl_core.hooks import HookspecSpec, OperatorSet, Plugin
+from nnl_onn.hooks import NodalSpec, PoolSpec
+
+_NODAL = {
+    "mul": "w x, as in a convolution",
+    "cubic": "100 w x^3",
+    "sine": "sin(100 w x)",
+    "harmonic": "sin(w x)",
+    "exp": "exp(w x) - 1",
+    "sinh": "sinh(w x / 10)",
+    "sinc": "sin(1000 w x) / (100 w x)",
+    "chirp": "sin(10000 w x^2)",
+    "log": "w log(1.543 + 1.175 x)",
+    "quadratic": "w x^2",
+    "gaussian": "w exp(-w x^2)",
+    "derivative_of_gaussian": "w x exp(-w x^2)",
+}
+_POOLS = {
+    "sum": "the sum over all taps",
+    "max": "the largest tap",
+    "median": "the median tap, the lower of two",
+}
+
+
+class OnnPlugin(Plugin):
+    """Contributes operational layers, and the hooks by which others add operators to them."""
+
+    name = "onn"
+
+    def nnl_onn_nodal_operators(self) -> list[NodalSpec]:
+        """Name the nodal operators of FastONN and of the papers."""
+        return [NodalSpec(name, f"nnl_onn.nodal:{name}", text) for name, text in _NODAL.items()]
+
+    def nnl_onn_pools(self) -> list[PoolSpec]:
+        """Name the pools of FastONN."""
+        return [PoolSpec(name, f"nnl_onn.pools:{name}_pool", text) for name, text in _POOLS.items()]
+
+    def nnl_hookspecs(self) -> list[HookspecSpec]:
+        """Define the hooks for nodal operators, pools and activations."""
+        return [HookspecSpec("onn", "nnl_onn.hooks:OnnHooks", "operators of operational layers")]
+
+    def nnl_operators(self) -> list[OperatorSet]:
+        """Name the operators that layers are made of."""
+        return [OperatorSet("onn", "nnl_onn.operators", "operational neurons")]
