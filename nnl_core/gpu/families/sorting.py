@@ -36,7 +36,7 @@ from nnl_core.graph.dtypes import wide_dtype
 from nnl_core.operators.quantization import prune_position
 
 TILE = 2048  # elements that one block sorts
-LONGEST = 2**31 - 2 * TILE  # elements of a line, whose places are 32 bits
+LONGEST = 65535 * TILE  # elements of a line: a grid has as many tiles
 
 
 class Order(NamedTuple):

@@ -128,7 +128,7 @@ extern "C" __global__ void KERNEL(gradient)(const T *__restrict__ g, const T *__
                                             T *__restrict__ dx, int32_t n, int64_t inner,
                                             int64_t ignored, double smoothing, int64_t count) {
     FOR_EACH(i, count) {
-        int64_t row = i / inner, column = i - row * inner, outer = row / n, at = row - outer * n;
+        int64_t outer = i, column = split(outer, inner), at = split(outer, n);
         int64_t where = outer * inner + column, label = label_of(target, where, n, ignored);
         C own = 0, each = 0, all = 0;
         if (label >= 0) {
@@ -148,10 +148,10 @@ extern "C" __global__ void KERNEL(categorical)(const T *__restrict__ x, Numbers 
                                                T *__restrict__ y, int32_t n, int64_t inner,
                                                int64_t count) {
     FOR_EACH(i, count) {
-        int64_t label = label_of(target, i, n, IGNORED), outer = i / inner;
+        int64_t label = label_of(target, i, n, IGNORED), outer = i, column = split(outer, inner);
         C result = label == IGNORED ? (C)0 : no_number();
         if (label >= 0)  // at least the smallest normal float
-            result = -log_of(larger(wide(x[(outer * n + label) * inner + i - outer * inner]), (C)0x1p-126));
+            result = -log_of(larger(wide(x[(outer * n + label) * inner + column]), (C)0x1p-126));
         y[i] = narrow<T>(result);
     }
 }
@@ -192,7 +192,7 @@ extern "C" __global__ void KERNEL(targets)(Numbers target, const W *__restrict__
                                            OUT *__restrict__ y, int32_t n, int64_t inner,
                                            int64_t ignored, double smoothing, int64_t count) {
     FOR_EACH(i, count) {
-        int64_t row = i / inner, column = i - row * inner, outer = row / n, at = row - outer * n;
+        int64_t outer = i, column = split(outer, inner), at = split(outer, n);
         int64_t label = label_of(target, outer * inner + column, n, ignored);
         double share = (at == label ? 1 - smoothing : 0) + smoothing / n;
         if (weight) share *= wide(weight[at]);

@@ -195,7 +195,7 @@ extern "C" __global__ void __launch_bounds__(256) KERNEL(columns_totals)(ARGUMEN
     int64_t which = (int64_t)blockIdx.x * blockDim.x + threadIdx.x;
     if (which >= lines) return;
     int64_t begin = blockIdx.y * each, end = begin + each < n ? begin + each : n;
-    int64_t start = which / inner * n * inner + which % inner;
+    int64_t outer = which, column = split(outer, inner), start = outer * n * inner + column;
     Line line = {x + start, factors ? factors + start : 0, 0, 0, n, inner, reverse != 0, false};
     State carry = Operation::nothing();
 #pragma unroll 4
@@ -207,7 +207,7 @@ extern "C" __global__ void __launch_bounds__(256) KERNEL(columns)(ARGUMENTS) {
     int64_t which = (int64_t)blockIdx.x * blockDim.x + threadIdx.x;
     if (which >= lines) return;
     int64_t begin = blockIdx.y * each, end = begin + each < n ? begin + each : n;
-    int64_t start = which / inner * n * inner + which % inner;
+    int64_t outer = which, column = split(outer, inner), start = outer * n * inner + column;
     Line line = {x + start, factors ? factors + start : 0, y + start, index ? index + start : 0,
                  n,         inner, reverse != 0, exclusive != 0};
     State carry = Operation::nothing();
@@ -226,7 +226,9 @@ extern "C" __global__ void __launch_bounds__(256) KERNEL(columns)(ARGUMENTS) {
 extern "C" __global__ void KERNEL(delay)(const T *__restrict__ x, T *__restrict__ y, int64_t n,
                                          int64_t inner, int32_t reverse, int64_t count) {
     FOR_EACH(i, count) {
-        int64_t k = i / inner % n;
+        int64_t rest = i;
+        split(rest, inner);
+        int64_t k = split(rest, n);
         bool is_first = reverse ? k == n - 1 : k == 0;
         y[i] = is_first ? (T)0.0f : x[reverse ? i + inner : i - inner];
     }

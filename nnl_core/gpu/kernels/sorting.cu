@@ -34,8 +34,8 @@ struct Results {
     int64_t *index;
     int64_t inner, kept;
     __device__ __forceinline__ void write(int64_t line, int64_t rank, Ranked element) const {
-        int64_t outer = line / inner;
-        int64_t at = (outer * kept + rank) * inner + (line - outer * inner);
+        int64_t outer = line, column = split(outer, inner);
+        int64_t at = (outer * kept + rank) * inner + column;
         if (y) y[at] = narrow<T>(element.key);
         if (index) index[at] = element.place;
     }
@@ -83,7 +83,7 @@ extern "C" __global__ void KERNEL(merge)(const C *__restrict__ keys, const int32
                                          int64_t span, int64_t held, int64_t next, int64_t count) {
     Results results = {y, index, inner, kept};
     FOR_EACH(item, count) {
-        int64_t row = item / held, i = item - row * held, line = row / runs, run = row - line * runs;
+        int64_t line = item, i = split(line, held), run = split(line, runs);
         int64_t begin = run * span, other = run ^ 1, other_begin = other * span;
         int64_t there = n - begin < span ? n - begin : span;
         if (i >= there) continue;
