@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -11,6 +12,7 @@ from nnl_core.gpu.kernel import (
     NULL,
     Address,
     Argument,
+    Call,
     Emission,
     Invocation,
     Kernel,
@@ -23,6 +25,7 @@ from nnl_core.gpu.kernel import (
     scratch,
 )
 from nnl_core.gpu.strides import any_type, numbers, over_rows
+from nnl_core.graph.spec import Spec
 
 FILE = "ordering.cu"
 TILE = 2048  # numbers that a block sorts, or counts
@@ -102,16 +105,26 @@ def _tiles(entry: str, count: int, arguments: Sequence[Argument]) -> Launch:
     return Launch(text, (count, 1, 1), (256, 1, 1), tuple(arguments))
 
 
-def list_chosen(plan: Plan, mask: Address, dtype: np.dtype, count: int, chosen: int) -> Address:
+def failing(call: Call, message: str) -> tuple[Argument, ...]:
+    """Return where a kernel says that the call failed, and the number that it writes there."""
+    address, number = call.device.failure(message)
+    return np.int64(address), number
+
+
+def list_chosen(
+    plan: Plan, call: Call, mask: tuple[Address, Spec], chosen: int, message: str
+) -> Address:
     """Return where the places (``int64``) of ``chosen`` elements of a mask that are not 0 are.
 
-    Where there are fewer of them, the rest is -1.
+    Where there are fewer of them, the rest is -1; where others are, the call fails.
     """
+    address, (shape, dtype) = mask
+    count = math.prod(shape)
     tiles = blocks(count, TILE)
     counts, places = plan.room(4 * tiles), plan.room(8 * chosen)
     plan.steps.append(filled(places, chosen, -1))
 
-    chooses = any_type(mask, dtype)
+    chooses, bad = any_type(address, dtype), failing(call, message)
 
     def step(entry: str, grid: int, *arguments: Argument) -> Launch:
         text = kernel(FILE, entry, MASK=1)
@@ -120,7 +133,7 @@ def list_chosen(plan: Plan, mask: Address, dtype: np.dtype, count: int, chosen: 
     plan.steps += [
         step("count_chosen", tiles, *chooses, counts, np.int64(count)),
         step("sum_counts", 1, counts, np.int64(tiles)),
-        step("list_chosen", tiles, *chooses, counts, places, np.int64(chosen), np.int64(count)),
+        step("list_chosen", tiles, *chooses, counts, places, *bad, *numbers(chosen, count)),
     ]
     return places
 

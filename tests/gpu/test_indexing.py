@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from nnl_core.errors import OperatorError
 from nnl_core.graph.operator import Array, lookup
 from nnl_core.testing import check_operator
 
@@ -130,9 +131,24 @@ OUTSIDE: dict[str, tuple[tuple[Any, ...], dict[str, Any]]] = {
 
 
 @pytest.mark.parametrize("name", OUTSIDE)
-def test_positions_outside_touch_no_memory_that_is_not_theirs(compute: Compute, name: str) -> None:
+def test_positions_outside_are_an_error_and_touch_no_memory(compute: Compute, name: str) -> None:
     inputs, attributes = OUTSIDE[name]
-    compute(f"nnl::{name}", *inputs, **attributes)
+    with pytest.raises(OperatorError, match=f"{name}: an index is out of range"):
+        compute(f"nnl::{name}", *inputs, **attributes)
+
+
+def test_positions_that_are_no_whole_numbers_are_an_error(compute: Compute) -> None:
+    with pytest.raises(OperatorError, match="gather: an index is out of range, or not a whole"):
+        compute("nnl::gather", np.ones((3, 2)), np.array([1.0, 0.5]), axis=0)
+
+
+@pytest.mark.parametrize("count", [0, 1, 3])
+def test_a_mask_with_another_number_of_places_is_an_error(compute: Compute, count: int) -> None:
+    mask, x = np.array([True, False, True]), np.ones((3, 2))
+    with pytest.raises(OperatorError, match=f"another number of places than the {count}"):
+        compute("nnl::bool_gather", x, mask, count=count)
+    with pytest.raises(OperatorError, match=f"the array is not 0 at another number .* {count}"):
+        compute("nnl::nonzero", mask, count=count)
 
 
 @pytest.mark.parametrize("kind", ["parts", "mirrored", "repeated"])

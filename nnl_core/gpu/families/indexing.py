@@ -29,6 +29,7 @@ from nnl_core.gpu.ordering import (
     Plan,
     Values,
     combine,
+    failing,
     filled,
     list_chosen,
     zero,
@@ -51,6 +52,24 @@ FILE = "indexing.cu"
 def _inputs(call: Call) -> list[Spec]:
     """Return the inputs, all of which are there."""
     return [x for x in call.inputs if x is not None]
+
+
+def _positions(call: Call, number: int) -> tuple[Argument, ...]:
+    """Return what a kernel sees as ``Numbers`` and ``Bad``."""
+    indices = call.inputs[number]
+    assert indices is not None
+    message = (
+        f"{call.name}: an index is out of range, or not a whole number: input shapes "
+        f"{', '.join(str(x.shape) for x in _inputs(call))}"
+    )
+    return *any_type(given(number), indices.dtype), *failing(call, message)
+
+
+def _other_count(call: Call, what: str, count: int) -> str:
+    return (
+        f"{call.name}: {what} another number of places than the {count} that were expected; build "
+        "the graph again for data with another number of them"
+    )
 
 
 def _wide(dtype: np.dtype, columns: int) -> tuple[str, int]:
@@ -80,7 +99,7 @@ def gather(call: Call) -> Emission:
     positions = math.prod(indices.shape[first:])
     carried, columns = _wide(x.dtype, math.prod(x.shape[axis + 1 :]))
     text = kernel(FILE, "gather", T=carried, GATHER=1)
-    where = (given(0), *any_type(given(1), indices.dtype), result())
+    where = (given(0), *_positions(call, 1), result())
     where += numbers(outer, x.shape[axis], positions)
     return Emission((over_rows(text, batch * outer * positions, columns, where),))
 
@@ -102,7 +121,7 @@ def gather_adjoint(call: Call) -> Emission | None:
     if y.size:
         keys = plan.room(4 * entries)
         text = kernel(FILE, "row_keys", T="int", GATHER=1)
-        where = (*any_type(given(1), indices.dtype), keys, *numbers(size, slots))
+        where = (*_positions(call, 1), keys, *numbers(size, slots))
         plan.steps.append(over_rows(text, batch, positions, where))
         values = Values(given(0), g.dtype, Layout(positions, outer, inner))
         combine(plan, keys, entries, slots, values, (result(), y.dtype, Layout(size, outer, inner)))
@@ -131,16 +150,17 @@ def gather_elements(call: Call) -> Emission:
     x, indices = _inputs(call)
     count, where, rows, columns = _elements(x, indices, call.attributes["axis"])
     text = kernel(FILE, "gather_elements", ELEMENTS=count, T=CARRIERS[x.dtype.itemsize])
-    where = (given(0), *any_type(given(1), indices.dtype), result(), *where)
+    where = (given(0), *_positions(call, 1), result(), *where)
     return Emission((over_rows(text, rows, columns, where),))
 
 
-def _element_keys(plan: Plan, x: Spec, indices: Spec, axis: int) -> Address:
+def _element_keys(plan: Plan, call: Call) -> Address:
     """Return where the places of elements are, to sort by."""
-    count, where, rows, columns = _elements(x, indices, axis)
+    x, indices, _ = _inputs(call)
+    count, where, rows, columns = _elements(x, indices, call.attributes["axis"])
     keys = plan.room(4 * indices.size)
     text = kernel(FILE, "element_keys", T="int", ELEMENTS=count)
-    where = (*any_type(given(1), indices.dtype), keys, *where, *numbers(x.size))
+    where = (*_positions(call, 1), keys, *where, *numbers(x.size))
     plan.steps.append(over_rows(text, rows, columns, where))
     return keys
 
@@ -178,7 +198,7 @@ def _combined(plan: Plan, call: Call, values: Values, operation: str) -> Emissio
     """Combine single elements with what the output holds."""
     x, indices, _ = _inputs(call)
     if indices.size and x.size:
-        keys = _element_keys(plan, x, indices, call.attributes["axis"])
+        keys = _element_keys(plan, call)
         target = (result(), call.outputs[0].dtype, Layout())
         combine(plan, keys, indices.size, x.size, values, target, operation)
     return plan.emission()
@@ -191,7 +211,7 @@ def last_writer(call: Call) -> Emission:
     y = call.outputs[0]
     count, where, rows, columns = _elements(y, indices, call.attributes["axis"])
     text = kernel(FILE, "last_writers", T="int", ELEMENTS=count)
-    where = (*any_type(given(0), indices.dtype), result(), *where)
+    where = (*_positions(call, 0), result(), *where)
     step = over_rows(text, rows, columns, where)
     return Emission((filled(result(), y.size, -1), step))
 
@@ -220,7 +240,7 @@ def scatter_recurrence(call: Call) -> Emission:
     inner = math.prod(indices.shape[axis + 1 :])
     axes = columns_of(list(zip(lengths, outer, strict=True)), room)
     steps = indices.shape[axis], inner, call.attributes["reverse"]
-    where = (*any_type(given(1), indices.dtype), given(2), given(3), state, result(1))
+    where = (*_positions(call, 1), given(2), given(3), state, result(1))
     where += (*numbers(len(outer)), *axes, *numbers(strides[axis], x.shape[axis], *steps))
     plan.steps.append(over(text, math.prod(lengths), where))
     if x.dtype.name in HALF_TYPES:
@@ -243,7 +263,7 @@ def gather_nd(call: Call) -> Emission:
     depth, rows = indices.shape[0], math.prod(indices.shape[1:])
     carried, columns = _wide(x.dtype, math.prod(x.shape[depth:]))
     text = kernel(FILE, "gather_nd", T=carried, DEPTH=room_for(depth))
-    where = (given(0), *any_type(given(1), indices.dtype), result())
+    where = (given(0), *_positions(call, 1), result())
     where += _places(x.shape[:depth], rows, 1)
     return Emission((over_rows(text, rows, columns, where),))
 
@@ -259,7 +279,7 @@ def scatter_nd(call: Call) -> Emission | None:
         return None
     plan = Plan()
     places = _places(y.shape[:depth], entries, 1)
-    at = any_type(given(1), indices.dtype)
+    at = _positions(call, 1)
     if not call.attributes["add"]:
         last = plan.room(8 * slots)
         plan.steps.append(filled(last, slots, -1))
@@ -299,22 +319,25 @@ def one_hot(call: Call) -> Emission:
     y, depth = call.outputs[0], len(shape)
     rows = math.prod(x.shape[:-1])
     text = kernel(FILE, "one_hot", T=c_type(y.dtype), DEPTH=room_for(depth), NUMBERS=1)
-    where = (*any_type(given(0), x.dtype), result(), *_places(shape, 1, depth))
+    where = (*_positions(call, 0), result(), *_places(shape, 1, depth))
     return Emission((over_rows(text, rows, math.prod(shape), where),))
 
 
 # Masks -------------------------------------------------------------------------------------------
 
 
+CHOOSES = "the mask chooses"
+
+
 @emitter("nnl::bool_gather")
 def bool_gather(call: Call) -> Emission:
     """List the places that a mask chooses, and take the slices there."""
     x, mask = _inputs(call)
-    y = call.outputs[0]
     count = call.attributes["count"]
     plan = Plan()
-    if y.size:
-        places = list_chosen(plan, given(1), mask.dtype, mask.size, count)
+    if mask.size:
+        message = _other_count(call, CHOOSES, count)
+        places = list_chosen(plan, call, (given(1), mask), count, message)
         carried, columns = _wide(x.dtype, math.prod(x.shape[mask.ndim :]))
         text = kernel(FILE, "listed_rows", T=carried, LISTED=1)
         plan.steps.append(over_rows(text, count, columns, (given(0), places, result())))
@@ -327,13 +350,14 @@ def bool_scatter(call: Call) -> Emission:
     x, mask = _inputs(call)[:2]
     base, y = call.inputs[2], call.outputs[0]
     plan = Plan()
-    rows, columns = mask.size, math.prod(x.shape[1:])
+    rows, columns, count = mask.size, math.prod(x.shape[1:]), x.shape[0]
     numbered = plan.room(8 * rows)
     plan.steps.append(filled(numbered, rows, -1))
-    if x.shape[0] and rows:
-        places = list_chosen(plan, given(1), mask.dtype, rows, x.shape[0])
+    if rows:
+        message = _other_count(call, CHOOSES, count)
+        places = list_chosen(plan, call, (given(1), mask), count, message)
         text = kernel(FILE, "numbered", T="int", LISTED=1)
-        plan.steps.append(over(text, x.shape[0], (places, numbered)))
+        plan.steps.append(over(text, count, (places, numbered)))
     plan.steps.append(_chosen_rows(x, base, numbered, y, rows, columns, given(2)))
     return plan.emission()
 
@@ -344,9 +368,12 @@ def nonzero(call: Call) -> Emission:
     (x,) = _inputs(call)
     count = call.attributes["count"]
     plan = Plan()
-    if count and x.ndim:
-        places = list_chosen(plan, given(0), x.dtype, x.size, count)
-        text = kernel(FILE, "unraveled", T="int", LISTED=room_for(x.ndim))
-        lengths = (*numbers(x.ndim), *columns_of([(n,) for n in x.shape], room_for(x.ndim)))
-        plan.steps.append(over(text, count, (places, result(), *lengths)))
+    if x.size:
+        message = _other_count(call, "the array is not 0 at", count)
+        places = list_chosen(plan, call, (given(0), x), count, message)
+        room = room_for(x.ndim)
+        text = kernel(FILE, "unraveled", T="int", LISTED=room)
+        axes = columns_of([(n,) for n in x.shape], room) if x.ndim else numbers(*[0] * room)
+        where = (places, result(), *numbers(x.ndim), *axes)
+        plan.steps.append(over(text, count, where))
     return plan.emission()

@@ -3,23 +3,31 @@
 // number, reads as 0 and writes nothing. Launched by `over_rows`: each thread goes through columns
 // of a row, which are neighbours in memory; what is read and written is moved once.
 
+// Where to say that a position is none: `Device.failure`.
+struct Bad {
+    int *failure;
+    int number;
+};
+
 // A position from 0 on, or with `from_end` from -length on; -1 for what is none.
-INLINE int64_t position(const Numbers &numbers, int64_t item, int64_t length, bool from_end) {
+INLINE int64_t position(const Numbers &numbers, int64_t item, int64_t length, bool from_end, const Bad &bad) {
     int64_t at = whole_at(numbers, item);
     if (from_end && at < 0 && at >= -length) at += length;
-    return at >= 0 && at < length ? at : -1;
+    if (at >= 0 && at < length) return at;
+    atomicMax(bad.failure, bad.number);
+    return -1;
 }
 
 #ifdef GATHER
 // Rows are (batch, outer, positions), of x as (batch, outer, length, columns).
 extern "C" __global__ void KERNEL(gather)(
-    const T *__restrict__ x, Numbers indices, T *__restrict__ y, int64_t outer,
+    const T *__restrict__ x, Numbers indices, Bad bad, T *__restrict__ y, int64_t outer,
     int64_t length, int64_t positions, int64_t rows, int64_t columns) {
     FOR_ROWS(row, rows) {
         int64_t rest = row;
         int64_t own = split(rest, positions), lines = rest;
         split(rest, outer);
-        int64_t at = position(indices, rest * positions + own, length, false);
+        int64_t at = position(indices, rest * positions + own, length, false, bad);
         const T *from = x + (lines * length + at) * columns;
         FOR_COLUMNS(column, columns) {
             T found = {};
@@ -31,11 +39,11 @@ extern "C" __global__ void KERNEL(gather)(
 
 // For each position of (batch, positions), the row of (batch, length) that it names; else `slots`.
 extern "C" __global__ void KERNEL(row_keys)(
-    Numbers indices, uint32_t *__restrict__ keys, int64_t length, int64_t slots,
+    Numbers indices, Bad bad, uint32_t *__restrict__ keys, int64_t length, int64_t slots,
     int64_t rows, int64_t columns) {
     FOR_ROWS(row, rows)
         FOR_COLUMNS(column, columns) {
-            int64_t at = position(indices, row * columns + column, length, false);
+            int64_t at = position(indices, row * columns + column, length, false, bad);
             keys[row * columns + column] = (uint32_t)(at < 0 ? slots : row * length + at);
         }
 }
@@ -49,22 +57,22 @@ struct Outer {
     int64_t axes, length[ELEMENTS], stride[ELEMENTS];
 };
 INLINE int64_t element_place(
-    const Numbers &indices, const Outer &outer, int64_t along, int64_t length, int64_t step, int64_t row,
+    const Numbers &indices, const Bad &bad, const Outer &outer, int64_t along, int64_t length, int64_t step, int64_t row,
     int64_t column, int64_t columns) {
     int64_t rest = row, from = column * step;
 #pragma unroll
     for (int axis = ELEMENTS - 1; axis >= 0; --axis)
         if (axis < outer.axes) from += split(rest, outer.length[axis]) * outer.stride[axis];
-    int64_t at = position(indices, row * columns + column, length, false);
+    int64_t at = position(indices, row * columns + column, length, false, bad);
     return at < 0 ? -1 : from + at * along;
 }
 
 extern "C" __global__ void KERNEL(gather_elements)(
-    const T *__restrict__ x, Numbers indices, T *__restrict__ y, Outer outer,
+    const T *__restrict__ x, Numbers indices, Bad bad, T *__restrict__ y, Outer outer,
     int64_t along, int64_t length, int64_t step, int64_t rows, int64_t columns) {
     FOR_ROWS(row, rows)
         FOR_COLUMNS(column, columns) {
-            int64_t place = element_place(indices, outer, along, length, step, row, column, columns);
+            int64_t place = element_place(indices, bad, outer, along, length, step, row, column, columns);
             T found = {};
             if (place >= 0) found = x[place];
             y[row * columns + column] = found;
@@ -72,22 +80,22 @@ extern "C" __global__ void KERNEL(gather_elements)(
 }
 
 extern "C" __global__ void KERNEL(element_keys)(
-    Numbers indices, uint32_t *__restrict__ keys, Outer outer, int64_t along,
+    Numbers indices, Bad bad, uint32_t *__restrict__ keys, Outer outer, int64_t along,
     int64_t length, int64_t step, int64_t slots, int64_t rows, int64_t columns) {
     FOR_ROWS(row, rows)
         FOR_COLUMNS(column, columns) {
-            int64_t place = element_place(indices, outer, along, length, step, row, column, columns);
+            int64_t place = element_place(indices, bad, outer, along, length, step, row, column, columns);
             keys[row * columns + column] = (uint32_t)(place < 0 ? slots : place);
         }
 }
 
 // The number of the last element that writes to each place: the largest.
 extern "C" __global__ void KERNEL(last_writers)(
-    Numbers indices, long long *__restrict__ y, Outer outer, int64_t along,
+    Numbers indices, Bad bad, long long *__restrict__ y, Outer outer, int64_t along,
     int64_t length, int64_t step, int64_t rows, int64_t columns) {
     FOR_ROWS(row, rows)
         FOR_COLUMNS(column, columns) {
-            int64_t place = element_place(indices, outer, along, length, step, row, column, columns);
+            int64_t place = element_place(indices, bad, outer, along, length, step, row, column, columns);
             if (place >= 0) atomicMax(y + place, (long long)(row * columns + column));
         }
 }
@@ -98,12 +106,12 @@ extern "C" __global__ void KERNEL(last_writers)(
 struct Places {
     int64_t axes, length[DEPTH], stride[DEPTH];
 };
-INLINE int64_t slot_of(const Numbers &indices, const Places &places, int64_t apart, int64_t step, int64_t entry) {
+INLINE int64_t slot_of(const Numbers &indices, const Bad &bad, const Places &places, int64_t apart, int64_t step, int64_t entry) {
     int64_t slot = 0;
 #pragma unroll
     for (int d = 0; d < DEPTH; ++d) {
         if (d >= places.axes) continue;
-        int64_t at = position(indices, d * apart + entry * step, places.length[d], true);
+        int64_t at = position(indices, d * apart + entry * step, places.length[d], true, bad);
         if (at < 0) return -1;
         slot += at * places.stride[d];
     }
@@ -111,10 +119,10 @@ INLINE int64_t slot_of(const Numbers &indices, const Places &places, int64_t apa
 }
 
 extern "C" __global__ void KERNEL(gather_nd)(
-    const T *__restrict__ x, Numbers indices, T *__restrict__ y, Places places,
+    const T *__restrict__ x, Numbers indices, Bad bad, T *__restrict__ y, Places places,
     int64_t apart, int64_t step, int64_t rows, int64_t columns) {
     FOR_ROWS(row, rows) {
-        int64_t slot = slot_of(indices, places, apart, step, row);
+        int64_t slot = slot_of(indices, bad, places, apart, step, row);
         FOR_COLUMNS(column, columns) {
             T found = {};
             if (slot >= 0) found = x[slot * columns + column];
@@ -125,29 +133,29 @@ extern "C" __global__ void KERNEL(gather_nd)(
 
 #ifdef NUMBERS
 extern "C" __global__ void KERNEL(one_hot)(
-    Numbers indices, T *__restrict__ y, Places places, int64_t apart, int64_t step,
+    Numbers indices, Bad bad, T *__restrict__ y, Places places, int64_t apart, int64_t step,
     int64_t rows, int64_t columns) {
     FOR_ROWS(row, rows) {
-        int64_t slot = slot_of(indices, places, apart, step, row);
+        int64_t slot = slot_of(indices, bad, places, apart, step, row);
         FOR_COLUMNS(column, columns) y[row * columns + column] = T(column == slot);
     }
 }
 #endif
 
 extern "C" __global__ void KERNEL(slot_keys)(
-    Numbers indices, uint32_t *__restrict__ keys, Places places, int64_t apart,
+    Numbers indices, Bad bad, uint32_t *__restrict__ keys, Places places, int64_t apart,
     int64_t step, int64_t slots, int64_t count) {
     FOR_EACH(entry, count) {
-        int64_t slot = slot_of(indices, places, apart, step, entry);
+        int64_t slot = slot_of(indices, bad, places, apart, step, entry);
         keys[entry] = (uint32_t)(slot < 0 ? slots : slot);
     }
 }
 
 extern "C" __global__ void KERNEL(last_entries)(
-    Numbers indices, long long *__restrict__ last, Places places, int64_t apart,
+    Numbers indices, Bad bad, long long *__restrict__ last, Places places, int64_t apart,
     int64_t step, int64_t count) {
     FOR_EACH(entry, count) {
-        int64_t slot = slot_of(indices, places, apart, step, entry);
+        int64_t slot = slot_of(indices, bad, places, apart, step, entry);
         if (slot >= 0) atomicMax(last + slot, (long long)entry);
     }
 }
@@ -210,7 +218,7 @@ extern "C" __global__ void KERNEL(unraveled)(
 // `x = x a + b` at one position after the other: a thread for each column of (outer, steps, inner),
 // whose elements of the state (outer', length, inner') nobody else touches. Nothing is shared.
 extern "C" __global__ void KERNEL(recurrence)(
-    Numbers indices, const A *__restrict__ a, const B *__restrict__ b, Computing<T>::type *state,
+    Numbers indices, Bad bad, const A *__restrict__ a, const B *__restrict__ b, Computing<T>::type *state,
     T *__restrict__ seen, Outer outer, int64_t along, int64_t length, int64_t steps, int64_t inner,
     int64_t reverse, int64_t count) {
     FOR_EACH(item, count) {
@@ -221,7 +229,7 @@ extern "C" __global__ void KERNEL(recurrence)(
         int64_t before = item / inner, own = item - before * inner;
         for (int64_t k = 0; k < steps; ++k) {
             int64_t at = (before * steps + (reverse ? steps - 1 - k : k)) * inner + own;
-            int64_t place = position(indices, at, length, false);
+            int64_t place = position(indices, at, length, false, bad);
             Computing<T>::type found = 0;
             if (place >= 0) {
                 found = state[from + place * along];
