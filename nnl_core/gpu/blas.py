@@ -148,6 +148,9 @@ def library() -> ctypes.CDLL | None:
     """Return the library: the loaded one, that of the linker's path, of wheels, of a toolkit."""
     for name in _names():
         with suppress(OSError):
+            # What it needs beside it is not found in every folder that it is in.
+            ctypes.CDLL(name.replace("libcublas.", "libcublasLt."))
+        with suppress(OSError):
             return ctypes.CDLL(name)
     return None
 
