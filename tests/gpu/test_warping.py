@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from nnl_core.errors import OperatorError
 from nnl_core.graph.operator import Array, lookup
 from nnl_core.operators.resampling import Resized, Rule
 from nnl_core.testing import check_operator
@@ -18,7 +19,7 @@ OPERATORS = [
     "sample_points", "sample_points_adjoint", "resize", "resize_adjoint",
     "patch_correlation", "patch_correlation_first", "patch_correlation_second",
     "adaptive_separable_convolution", "adaptive_separable_vertical",
-    "adaptive_separable_horizontal", "adaptive_separable_data",
+    "adaptive_separable_horizontal", "adaptive_separable_data", "roi_align", "roi_align_adjoint",
 ]  # fmt: skip
 
 RULES = {
@@ -91,3 +92,35 @@ def test_what_is_not_finite_spoils_only_who_reads_it(compute: Compute) -> None:
     }  # fmt: skip
     (y,) = compute("nnl::sample_points", x, points, **options)
     np.testing.assert_array_equal(y[0, 0], [1.5, 1, 2, np.inf, np.nan])
+
+
+REGIONS: dict[str, Any] = {
+    "output_size": (3, 7), "spatial_scale": (0.5, 0.25), "sampling_ratio": 0,
+}  # fmt: skip
+
+
+def test_boxes_are_pooled_and_gradients_come_back(compute: Compute) -> None:
+    rng = np.random.default_rng(2)
+    x = rng.normal(size=(3, 4, 20, 30)).astype(np.float32)
+    corners = np.sort(rng.uniform(-4, 130, (20, 2, 2)), axis=1).reshape(20, 4)
+    boxes = np.concatenate([rng.integers(0, 3, (20, 1)), corners], axis=1).astype(np.float32)
+    (y,) = compute("nnl::roi_align", x, boxes, **REGIONS)
+    target = lookup("nnl::roi_align").reference(x, boxes, **REGIONS)
+    np.testing.assert_allclose(y, target, rtol=1e-4, atol=1e-5)
+    g = rng.normal(size=y.shape).astype(np.float32)
+    (back,) = compute("nnl::roi_align_adjoint", g, boxes, shape=x.shape, **REGIONS)
+    target = lookup("nnl::roi_align_adjoint").reference(g, boxes, shape=x.shape, **REGIONS)
+    np.testing.assert_allclose(back, target, rtol=1e-4, atol=1e-4)
+
+
+BAD_BOXES = {
+    "not finite": ([0, 0, 0, np.inf, 3], "a box is not finite"),
+    "enormous": ([0, 0, 0, 1e12, 3], "too many points"),
+    "of no picture": ([1, 0, 0, 2, 3], "not among the 1"),
+}
+
+
+@pytest.mark.parametrize("box, message", BAD_BOXES.values(), ids=BAD_BOXES.keys())
+def test_bad_boxes_are_an_error(compute: Compute, box: list[float], message: str) -> None:
+    with pytest.raises(OperatorError, match=message):
+        compute("nnl::roi_align", np.ones((1, 1, 4, 4)), np.array([box]), **REGIONS)
