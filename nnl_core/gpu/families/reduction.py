@@ -233,23 +233,21 @@ class Reduction:
             team = min(team, 32 if chunks <= 256 else 256 if self.results * 2 > wanted else 512)
             threads = block_of(team)
             grid = blocks(self.results, threads // team)
-            least, extent = 4 * team, np.int32(team)
-            shape = (threads, 1, 1)
-            extent_argument: Argument = extent
+            least, shape = 4 * team, (threads, 1, 1)
+            extent: Argument = np.int32(team)
         else:
             chunks = self.count
             across = min(power_of_two(self.width), 32)
             down = min(256 // across, power_of_two(max(1, chunks)))
             across = min(power_of_two(self.width), max(across, 128 // down))
             grid = blocks(self.width, across) * (self.results // self.width if self.width else 0)
-            least = 4 * down
-            shape = (across, down, 1)
-            extent_argument = self.index.number(self.width)
+            least, shape = 4 * down, (across, down, 1)
+            extent = self.index.number(self.width)
         parts = 1
         if grid and grid * 2 <= wanted and chunks >= 2 * least:
             parts = min(blocks(wanted, grid), chunks // least)
             parts = blocks(chunks, blocks(chunks, parts))
-        return grid, shape, parts, extent_argument
+        return grid, shape, parts, extent
 
 
 def reduce(call: Call, axes: Collection[int], fold: Fold) -> Emission | None:
