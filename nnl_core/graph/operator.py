@@ -89,7 +89,7 @@ class Operator:
         self.precision = precision
         self.expression: str | None = None
         self.kernels: dict[str, Kernel] = {}
-        self.surrogate = False
+        self.surrogate: bool | Callable[..., bool] = False
         self.calls: dict[tuple[object, ...], Call] = {}
         """calls made, by specs and attributes; forgotten with a new rule or kernel"""
         self.__doc__ = reference.__doc__
@@ -124,14 +124,17 @@ class Operator:
     @overload
     def vjp(self, rule: Rule) -> Rule: ...
     @overload
-    def vjp(self, *, surrogate: bool) -> Callable[[Rule], Rule]: ...
-    def vjp(self, rule: Rule | None = None, *, surrogate: bool = False) -> Any:
+    def vjp(self, *, surrogate: bool | Callable[..., bool]) -> Callable[[Rule], Rule]: ...
+    def vjp(
+        self, rule: Rule | None = None, *, surrogate: bool | Callable[..., bool] = False
+    ) -> Any:
         """Attach the gradient ``rule(g, y, *inputs, **attributes) -> tuple``.
 
         It is written with NNL functions, and returns one variable or ``None`` per input. With
         several outputs, ``g`` and ``y`` are tuples, and ``g`` holds ``None`` for an output that
         nobody used. Inputs and outputs that ``save`` does not name arrive as their `Spec`.
-        ``surrogate=True`` says that it is deliberately not the derivative.
+        ``surrogate=True`` says that it is deliberately not the derivative; a function
+        ``surrogate(**attributes) -> bool`` says of which calls.
         """
 
         def attach(given: Rule) -> Rule:
@@ -184,6 +187,10 @@ class Operator:
     def has_vjp(self) -> bool:
         """Whether a gradient rule is attached."""
         return self._vjp is not None
+
+    def is_surrogate(self, attributes: dict[str, Any]) -> bool:
+        """Whether the gradient of a call is deliberately not the derivative."""
+        return self.surrogate if isinstance(self.surrogate, bool) else self.surrogate(**attributes)
 
     @property
     def has_samples(self) -> bool:

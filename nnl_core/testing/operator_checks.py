@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from importlib import import_module
 from typing import Any, NoReturn
@@ -60,6 +60,7 @@ def check_operator(
     *,
     seed: int = 0,
     tolerance: float = 1.0,
+    samples: Iterable[Sample] | None = None,
 ) -> None:
     """Hold an operator to its promises on each of its samples.
 
@@ -70,16 +71,18 @@ def check_operator(
     expression agrees (where there is a C compiler); each way in which ``backend`` runs the operator
     (at once, compiled, in place, in a fused group) agrees; all of it gives the same bits twice.
     ``tolerance`` multiplies all allowed differences, for operators whose results are
-    ill-conditioned.
+    ill-conditioned. ``samples`` take the place of the operator's own.
 
     Raises `OperatorCheckError`.
     """
     import_module("nnl_core.functions")  # gradients are written in it
     checked = lookup(operator) if isinstance(operator, str) else operator
     running = current_session().backend(backend) if isinstance(backend, str) else backend
-    if not checked.has_samples:
-        raise OperatorCheckError(f"{checked.name}: it has no samples; attach them with samples")
-    samples = list(checked.iterate_samples(np.random.default_rng(seed)))
+    if samples is None:
+        if not checked.has_samples:
+            raise OperatorCheckError(f"{checked.name}: it has no samples; attach them with samples")
+        samples = checked.iterate_samples(np.random.default_rng(seed))
+    samples = list(samples)
     if not samples:
         raise OperatorCheckError(f"{checked.name}: its samples rule yields none")
     checks = [

@@ -105,6 +105,24 @@ def test_a_surrogate_gradient_need_not_be_the_derivative():
     check_operator(operator)
 
 
+def test_a_surrogate_gradient_of_some_calls_is_the_derivative_of_the_others():
+    def define_step(rule):
+        operator = defop("planted::step", save=("x",))(
+            lambda x, *, hard: np.sign(x) if hard else x * x
+        )
+        operator.infer(lambda x, hard: x)
+        operator.vjp(surrogate=lambda hard: hard)(rule)
+        return operator
+
+    calls = [Sample(np.array([1.5, -0.5]), hard=hard) for hard in (True, False)]
+    right = define_step(lambda g, y, x, hard: (g if hard else g * 2 * x,))
+    check_operator(right, samples=calls)
+    wrong = define_step(lambda g, y, x, hard: (g,))
+    check_operator(wrong, samples=calls[:1])
+    with pytest.raises(OperatorCheckError, match="vjp"):
+        check_operator(wrong, samples=calls)
+
+
 def test_a_second_derivative_that_raises_by_name_passes():
     double = defop("planted::double")(lambda x: x * 2)
     double.infer(lambda x: x)
