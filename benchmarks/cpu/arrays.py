@@ -31,7 +31,8 @@ RULES = {
     "mlp": Rule("Momentum", {"lr": 0.01, "momentum": 0.9}),
     "lenet": Rule("Momentum", {"lr": 0.01, "momentum": 0.9}),
     "resnet20": Rule("Momentum", {"lr": 0.01, "momentum": 0.9}, decay=1e-4),
-    "resnet50": Rule("Momentum", {"lr": 0.01, "momentum": 0.9}, decay=1e-4),
+    # Small steps: larger ones make much of the roundings of so deep a network.
+    "resnet50": Rule("Momentum", {"lr": 0.001, "momentum": 0.9}, decay=1e-4),
     "gpt": Rule("Adam", {"alpha": 3e-4}),
     "dcgan": Rule("Adam", {"alpha": 2e-5, "beta1": 0.5}),  # ten times as much amplifies rounding
     "lstm": Rule("Sgd", {"lr": 0.1}),

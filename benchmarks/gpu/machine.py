@@ -68,6 +68,8 @@ def find_torch() -> tuple[Any, str]:
     if not torch.cuda.is_available():
         return None, "PyTorch finds no GPU"
     torch.backends.cudnn.benchmark = True
+    one = torch.ones((1, 1), device="cuda")
+    one @ one  # what cuBLAS works in counts for no network, nor does NNL's
     return torch, ""
 
 

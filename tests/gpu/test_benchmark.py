@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.gpu import correctness, kernels, machine, measure, results
+from benchmarks.gpu import correctness, kernels, machine, measure, results, training
 from benchmarks.gpu.cases import memory_cases
 from benchmarks.gpu.results import COPY, COPY_CASE, NNL, TORCH, Bar, Measurement, Results
 from benchmarks.run import main
@@ -83,6 +83,12 @@ def test_a_result_that_differs_is_no_result():
     kernels.check(case, right, right)
     with pytest.raises(AssertionError, match=r"output 0 differs by 0\.01 of its norm"):
         kernels.check(case, [1.01 * right[0]], right)
+
+
+def test_a_training_step_with_another_loss_is_not_timed():
+    training.check_losses("tiny", "float32", [1.0, 0.5], [1.0005, 0.5])
+    with pytest.raises(AssertionError, match=r"the loss of step 2 is 0\.51; expected is 0\.5"):
+        training.check_losses("tiny", "float32", [1.0, 0.51], [1.0, 0.5])
 
 
 def test_without_a_gpu_the_benchmark_ends_in_one_line(monkeypatch):
