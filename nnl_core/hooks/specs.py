@@ -468,7 +468,8 @@ class Plugin:
     def nnl_on_metric(self, event: events.MetricReported) -> None:
         """Record a number: this is where loggers listen.
 
-        Once for each number that is reported, at most a few a step (C).
+        Once for each number that is reported, at most a few a step (C). The loss of a step that a
+        device computes may come after the next two have begun; ``step`` says whose it is.
         """
 
     @event("C")
