@@ -113,8 +113,8 @@ def test_slices_are_taken_apart_however_many(compute: Compute) -> None:
 def test_margins_surround_pictures(compute: Compute, mode: str) -> None:
     x = numbers(2, 3, 20, 33)
     (y,) = compute("nnl::pad", x, pad_width=(3, 2, 5, 40), mode=mode, constant_value=-1.0)
-    options = {"constant_values": -1} if mode == "constant" else {}
-    name = "edge" if mode == "repeat" else mode
+    options: dict[str, Any] = {"constant_values": -1} if mode == "constant" else {}
+    name: Any = "edge" if mode == "repeat" else mode
     target = np.pad(x, ((0, 0), (0, 0), (3, 2), (5, 40)), name, **options)
     np.testing.assert_array_equal(y, target)
 
