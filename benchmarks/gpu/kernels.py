@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from statistics import median
 from typing import Any
 
@@ -84,7 +84,8 @@ def measure(machine: Machine, case: Case, rounds: int, smoke: bool) -> Measureme
     found = Measurement(case.name, moved=case.moved, operations=case.operations, bars=case.bars)
     arrays = case.arrays()
     calls = 2 if smoke else CALLS
-    with precision(machine, case), nnl.backend_scope(CudaBackend(machine.device.index)):
+    products = without_cublas(machine.device) if case.own else nullcontext()
+    with products, on_device(machine, case.precision):
         outputs, seed = graph_of(case, arrays)
         bound = BoundProgram(lower([(y, y.data) for y in outputs]), nnl.current_backend())
         bound.run()
@@ -108,21 +109,26 @@ def measure(machine: Machine, case: Case, rounds: int, smoke: bool) -> Measureme
 
 
 @contextmanager
-def precision(machine: Machine, case: Case) -> Iterator[None]:
-    """Let both libraries round operands to tf32, or not, and NNL multiply by its own kernels."""
-    rounds, index = case.precision == "tf32", machine.device.index
-    machine.device.allow_tf32 = rounds
+def on_device(machine: Machine, precision: str) -> Iterator[None]:
+    """Give a case a backend of its own; let both libraries round operands to tf32, or not."""
+    rounds = precision == "tf32"
     if machine.torch is not None:
         machine.torch.backends.cuda.matmul.allow_tf32 = rounds
         machine.torch.backends.cudnn.allow_tf32 = rounds
-    known = blas.find(machine.device)
-    if case.own:
-        blas._handles[index] = None
+    with nnl.backend_scope(CudaBackend(machine.device.index)):
+        with nnl.allow_tf32() if rounds else nullcontext():
+            yield
+
+
+@contextmanager
+def without_cublas(device: Any) -> Iterator[None]:
+    """Let NNL multiply by its own kernels."""
+    known = blas.find(device)
+    blas._handles[device.index] = None
     try:
         yield
     finally:
-        blas._handles[index] = known
-        machine.device.allow_tf32 = False
+        blas._handles[device.index] = known
 
 
 def graph_of(case: Case, arrays: list[Array]) -> tuple[list[nnl.Variable], Array]:

@@ -16,12 +16,19 @@ import numpy as np
 import nnl_core as nnl
 from benchmarks.cpu import workloads
 from benchmarks.cpu.arrays import Arrays, batch
-from benchmarks.gpu.kernels import Call, launches, nnl_timer, sample, torch_timer, uncaptured
+from benchmarks.gpu.kernels import (
+    Call,
+    launches,
+    nnl_timer,
+    on_device,
+    sample,
+    torch_timer,
+    uncaptured,
+)
 from benchmarks.gpu.machine import Machine
 from benchmarks.gpu.results import GRAPHS, MIB, NNL, TORCH, Bar, Measurement
 from benchmarks.timing import Timer
 from nnl_core.gpu import blas
-from nnl_core.gpu.backend import CudaBackend
 
 TOLERANCES = {"float32": 1e-3, "tf32": 1e-2, "bf16": 5e-2}  # of the first loss
 GROWTH = {
@@ -131,20 +138,14 @@ def step_name(case: str, precision: str) -> str:
 
 @contextmanager
 def _ready(machine: Machine, precision: str) -> Iterator[None]:
-    """Give a case a backend of its own, with an empty cache of compiled code."""
-    rounds = precision == "tf32"
-    machine.device.allow_tf32 = rounds
-    if machine.torch is not None:
-        machine.torch.backends.cuda.matmul.allow_tf32 = rounds
-        machine.torch.backends.cudnn.allow_tf32 = rounds
+    """As `on_device`, with an empty cache of compiled code."""
     before = os.environ.get("NNL_CACHE_DIR")
     with tempfile.TemporaryDirectory() as folder:
         os.environ["NNL_CACHE_DIR"] = folder
         try:
-            with nnl.backend_scope(CudaBackend(machine.device.index)):
+            with on_device(machine, precision):
                 yield
         finally:
-            machine.device.allow_tf32 = False
             if before is None:
                 del os.environ["NNL_CACHE_DIR"]
             else:
