@@ -1,4 +1,4 @@
-"""Kernels and expressions that operators bring along: what they may use, and who is told."""
+"""Kernels and expressions that operators bring along: which, what they may use, who is told."""
 
 from __future__ import annotations
 
@@ -8,10 +8,48 @@ from collections.abc import Iterator, Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 
-from nnl_core.graph.operator import Operator
+from nnl_core.errors import OperatorError
+from nnl_core.graph.kernels import select_kernel
+from nnl_core.graph.operator import KernelSource, Operator
 from nnl_core.graph.spec import Spec
 from nnl_core.hooks import OperatorSet
 from nnl_core.session import current_session
+
+LANGUAGES = {"c": "C", "cuda": "CUDA"}
+
+
+def attached_source(
+    operator: Operator,
+    backend: str,
+    inputs: Sequence[Spec | None],
+    outputs: Sequence[Spec],
+    attributes: Mapping[str, object],
+    types: Mapping[str, str],
+) -> KernelSource | None:
+    """Return the text that a plugin selects for a call, or that is attached to its operator.
+
+    ``types`` has the type of an element by the name of its dtype. ``None`` where there is no text,
+    or it is not for these dtypes. Raises `OperatorError` for what is no text, and for a bad option.
+    """
+    kernel = select_kernel(operator, backend, inputs, attributes)
+    if kernel is not None and not isinstance(kernel, KernelSource) and callable(kernel):
+        kernel = kernel(inputs, outputs, attributes)
+    if kernel is None:
+        return None
+    whose = f"operator {operator.name!r}: "
+    if not isinstance(kernel, KernelSource):
+        raise OperatorError(
+            f"{whose}its {backend!r} kernel is {kernel!r}; give a KernelSource, or a function "
+            "(input specs, output specs, attributes) that returns one"
+        )
+    dtypes = kernel.options.get("dtypes", ("float32",))
+    if not isinstance(dtypes, list | tuple) or not all(name in types for name in dtypes):
+        raise OperatorError(
+            f"{whose}option 'dtypes' of its {LANGUAGES[backend]} kernel is {dtypes!r}; it lists "
+            f"some of {', '.join(types)}"
+        )
+    given = [spec for spec in (*inputs, *outputs) if spec is not None]
+    return kernel if all(spec.dtype.name in dtypes for spec in given) else None
 
 
 def definitions(

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import cast
 
 import numpy as np
 
-from nnl_core.codegen.foreign import definitions, isolated, tell_refused
+from nnl_core.codegen.foreign import attached_source, definitions, isolated, tell_refused
 from nnl_core.errors import OperatorError
 from nnl_core.gpu.compiler import KernelError, compiled, source_of
 from nnl_core.gpu.kernel import (
@@ -25,7 +25,6 @@ from nnl_core.gpu.kernel import (
     given,
     result,
 )
-from nnl_core.graph.kernels import select_kernel
 from nnl_core.graph.operator import KernelSource, Operator
 
 ARRAY = """
@@ -38,7 +37,6 @@ template <class T> struct nnl_array {
 """
 
 Shape = tuple[int, int, int]
-Rule = Callable[..., object]
 
 PLAIN = "sm_80"  # for which expressions are compiled to see whether they do
 
@@ -49,22 +47,14 @@ def emit_foreign(call: Call) -> Emission | None:
     Its text defines ``__device__ void ENTRY(nnl_array<T> y, ..., nnl_array<const T> x, ...)``: the
     outputs, then the inputs, of the types of their elements. Options: ``dtypes`` (names; default
     ``("float32",)``), ``block`` (threads, or (x, y, z); default 256), ``grid`` (blocks, or
-    (x, y, z), or a function ``(output specs, input specs, attributes)`` of them; default: as many
-    as give each element of the first output a thread), ``shared`` (bytes of dynamic shared memory,
-    or such a function). ``None`` where there is none, or it does not compile.
+    (x, y, z); default: as many as give each element of the first output a thread), ``shared``
+    (bytes of dynamic shared memory). Where these depend on shapes, a rule makes the kernel.
+    ``None`` where there is none, or it does not compile.
     """
-    kernel = select_kernel(call.operator, "cuda", call.inputs, call.attributes)
+    kernel = attached_source(
+        call.operator, "cuda", call.inputs, call.outputs, call.attributes, C_TYPES
+    )
     if kernel is None:
-        return None
-    if not isinstance(kernel, KernelSource):
-        raise OperatorError(f"operator {call.name!r}: its 'cuda' kernel is no KernelSource")
-    dtypes = kernel.options.get("dtypes", ("float32",))
-    if not isinstance(dtypes, list | tuple) or not all(name in C_TYPES for name in dtypes):
-        raise OperatorError(
-            f"operator {call.name!r}: option 'dtypes' of its CUDA kernel is {dtypes!r}; it lists "
-            f"some of {', '.join(C_TYPES)}"
-        )
-    if not call.has_only(*dtypes):
         return None
     function, arguments = _function(call, kernel)
     if _is_refused(call.operator, function.text, kernel.text, call.device.architecture):
@@ -138,16 +128,8 @@ def _is_refused(operator: Operator, text: str, own: str, architecture: str) -> b
     return False
 
 
-def _option(call: Call, kernel: KernelSource, name: str, default: object) -> object:
-    option = kernel.options.get(name, default)
-    if callable(option):
-        rule = cast("Rule", option)
-        return rule(call.outputs, call.inputs, dict(call.attributes))
-    return option
-
-
 def _shape(call: Call, kernel: KernelSource, name: str, default: int) -> Shape:
-    found = _option(call, kernel, name, default)
+    found = kernel.options.get(name, default)
     lengths: Sequence[object] = found if isinstance(found, tuple | list) else (found,)
     if not 1 <= len(lengths) <= 3 or not all(isinstance(one, int) and one >= 0 for one in lengths):
         raise OperatorError(
@@ -159,7 +141,7 @@ def _shape(call: Call, kernel: KernelSource, name: str, default: int) -> Shape:
 
 
 def _number(call: Call, kernel: KernelSource, name: str, default: int) -> int:
-    found = _option(call, kernel, name, default)
+    found = kernel.options.get(name, default)
     if not isinstance(found, int) or found < 0:
         raise OperatorError(
             f"operator {call.name!r}: option {name!r} of its CUDA kernel is {found!r}; give a "

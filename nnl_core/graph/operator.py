@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple, TypeAlias, TypeVar, get_args, overload
 
@@ -35,7 +35,12 @@ class KernelSource:
     options: dict[str, object] = field(default_factory=dict)
 
 
-Kernel: TypeAlias = KernelSource | Callable[..., Any]
+KernelRule: TypeAlias = Callable[
+    [Sequence[Spec | None], Sequence[Spec], Mapping[str, Any]], KernelSource | None
+]
+"""Makes the text for one kind of call: of input specs, output specs and attributes. It answers
+``None`` for a call that NumPy is to compute."""
+Kernel: TypeAlias = KernelSource | KernelRule | Callable[..., Any]
 
 
 class Sample:
@@ -156,6 +161,9 @@ class Operator:
 
     def kernel(self, backend: str, kernel: Kernel) -> None:
         """Attach a kernel for a backend: source text, or for ``"numpy"`` a function.
+
+        Where the text depends on attributes or shapes, a function ``rule(input specs, output
+        specs, attributes)`` makes it, and answers ``None`` for calls that it has no text for.
 
         A NumPy kernel is called as ``kernel(*arrays, out=arrays_or_None, **attributes)``: it
         fills and returns ``out`` (one array, or a tuple of them for several outputs) where it

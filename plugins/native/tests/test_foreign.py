@@ -265,3 +265,113 @@ def test_a_plugin_may_select_a_kernel_for_an_operator_of_the_core():
 
     with Session([Sevens]), nnl.backend_scope("native"):
         np.testing.assert_array_equal(run(F.softmax, ONES), np.full((2, 3), 7))
+
+
+# Rules, and work that threads share ---------------------------------------------------------------
+
+
+def test_a_rule_makes_the_text_for_one_kind_of_call():
+    asked = []
+
+    @defop("kernels::scaled")
+    def scaled(x, *, factor: float):
+        return x * np.float32(factor)
+
+    scaled.infer(lambda x, factor: x)
+
+    def rule(inputs, outputs, attributes):
+        asked.append((inputs, outputs, attributes))
+        if attributes["factor"] == 0:
+            return None
+        loop = f"for (int64_t k = 0; k < {inputs[0].size}; k++)"
+        text = f"{loop} y[k] = {attributes['factor']}f * x[k]; return 0;"
+        declared = "const float *x = a->data; float *y = b->data;"
+        return KernelSource(
+            f"int f(const struct nnl_array *a, struct nnl_array *b) {{ {declared} {text} }}", "f"
+        )
+
+    scaled.kernel("c", rule)
+    assert is_native(scaled, (2, 3), factor=2.5)
+    spec = Spec((2, 3), np.dtype(np.float32))
+    ((inputs, outputs, attributes),) = asked
+    assert (tuple(inputs), tuple(outputs), dict(attributes)) == ((spec,), (spec,), {"factor": 2.5})
+    x = Variable.from_numpy_array(ONES)
+    y = scaled(x, factor=2.5)
+    y.forward()
+    np.testing.assert_array_equal(y.d, np.full((2, 3), 2.5))
+
+
+def test_a_rule_that_answers_nothing_leaves_the_call_to_numpy():
+    operator = made("kernels::none", "", reference=lambda x: x + 1)
+    operator.kernels["c"] = lambda inputs, outputs, attributes: None
+    np.testing.assert_array_equal(run(operator, ONES), ONES + 1)
+    assert not is_native(operator, (2, 3))
+
+
+def test_a_rule_that_answers_something_else_is_an_error():
+    operator = made("kernels::odd", "")
+    operator.kernels["c"] = lambda inputs, outputs, attributes: "text"
+    with pytest.raises(OperatorError, match="its 'c' kernel is 'text'; give a KernelSource"):
+        run(operator, ONES)
+
+
+# Each row's sum, then the sum of all rows: stages, of as many units as there are rows, and one.
+STAGES = """
+int f(const struct nnl_array *inputs, struct nnl_array *outputs, int64_t begin, int64_t end) {
+    const int64_t rows = inputs->shape[0], n = inputs->shape[1];
+    float *sums = outputs[1].data;
+    for (int64_t row = begin; row < end; row++) {
+        if (row == rows) {
+            float *y = outputs[0].data;
+            *y = 0;
+            for (int64_t k = 0; k < rows; k++) *y += sums[k];
+        } else {
+            const float *x = (const float *)inputs->data + row * n;
+            sums[row] = 0;
+            for (int64_t k = 0; k < n; k++) sums[row] += x[k];
+        }
+    }
+    return outputs[1].size != 4 * rows;
+}
+"""
+
+
+@pytest.mark.parametrize("threads", [1, 2, 3])
+def test_stages_of_a_kernel_are_shared_among_threads_and_follow_one_another(threads, monkeypatch):
+    monkeypatch.setenv("NNL_NUM_THREADS", str(threads))
+
+    @defop(f"kernels::staged_{threads}")
+    def staged(x):
+        return np.asarray(x.sum(), x.dtype)
+
+    def rule(inputs, outputs, attributes):
+        rows = inputs[0].shape[0]
+        return KernelSource(STAGES, "f", {"units": (rows, 1), "scratch": 4 * rows})
+
+    staged.infer(lambda x: Spec((), x.dtype))
+    staged.kernel("c", rule)
+    x = np.random.default_rng(0).integers(-8, 8, (700, 100)).astype(np.float32)
+    assert is_native(staged, x.shape)
+    assert run(staged, x) == x.sum()
+
+
+def test_work_without_units_is_done_in_one_thread():
+    # It is called once, with two arguments, however much there is to do.
+    text = """
+    int f(const struct nnl_array *a, struct nnl_array *b) {
+        for (int64_t k = 0; k < a->size; k++) ((float *)b->data)[k] = 1;
+        return 0;
+    }
+    """
+    operator = made("kernels::alone", text, reference=lambda x: np.ones_like(x))
+    big = np.zeros((1000, 1000), np.float32)
+    np.testing.assert_array_equal(run(operator, big), np.ones_like(big))
+
+
+@pytest.mark.parametrize("option", [{"units": "many"}, {"units": (2, -1)}, {"scratch": -4}])
+def test_units_and_scratch_are_numbers(option):
+    ((name, _),) = option.items()
+    text = "int f(const struct nnl_array *a, struct nnl_array *b) { return 0; }"
+    operator = made(f"kernels::bad_{len(str(option))}", text, options=option)
+    with pytest.raises(OperatorError, match=f"option '{name}' of its C kernel"):
+        run(operator, ONES)

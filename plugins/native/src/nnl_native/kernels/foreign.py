@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import accumulate
 from typing import Any
 
-from nnl_core.codegen.foreign import definitions, isolated, tell_refused
+from nnl_core.codegen.foreign import attached_source, definitions, isolated, tell_refused
 from nnl_core.errors import OperatorError
 from nnl_core.graph.ir import Instruction
 from nnl_core.graph.kernels import select_kernel
@@ -33,57 +34,89 @@ def foreign_entry(
     operator: Operator, inputs: Sequence[Spec | None], attributes: Mapping[str, Any]
 ) -> Entry | None:
     """Return how to call the C kernel that is attached to an operator, or selected by a plugin."""
-    kernel = select_kernel(operator, "c", inputs, attributes)
+    if select_kernel(operator, "c", inputs, attributes) is None:
+        return None
+    return Entry(_emit, all_plain)
+
+
+def _emit(call: Call) -> Emission | None:
+    inputs = [None if one is None else one.spec for one in call.inputs]
+    outputs = [one.spec for one in call.outputs]
+    kernel = attached_source(call.operator, "c", inputs, outputs, call.attributes, C_TYPES)
     if kernel is None:
         return None
-    if not isinstance(kernel, KernelSource):
-        raise OperatorError(f"operator {operator.name!r}: its 'c' kernel is no KernelSource")
-    return Entry(lambda call: _emit(call, kernel), all_plain)
+    stages = _stages(call.operator, kernel)
+    scratch = _scratch(call.operator, kernel)
+    operands, lengths, arrays = _described(call, scratch)
+    shared = "" if stages is None else ", d[0] + begin, d[0] + end"
+    body = f"{arrays}\nif (begin < end && {kernel.entry}(inputs, outputs{shared})) *failure = 1;"
+    written = definitions(call.operator, call.attributes, inputs, outputs, C_TYPES)
+    support = "\n".join(
+        [ARRAY, *written, f'#line 1 "{_title(call)}"', kernel.text, '#line 1 "call"']
+    )
+    touched = sum(spec.size for spec in (*inputs, *outputs) if spec is not None)
+    cost = touched + call.operator.count_multiply_adds(inputs, outputs, dict(call.attributes))
+    steps = tuple(
+        CStep(body, operands, (first, *lengths), units, cost, support)
+        for first, units in zip(accumulate(stages or (1,), initial=0), stages or (1,), strict=False)
+    )
+    if not _compiles(steps[0], call, kernel):
+        return None
+    return Emission(steps, (scratch,) if scratch else ())
 
 
-def _emit(call: Call, kernel: KernelSource) -> Emission | None:
-    dtypes = kernel.options.get("dtypes", ("float32",))
-    if not isinstance(dtypes, list | tuple) or not all(name in C_TYPES for name in dtypes):
+def _stages(operator: Operator, kernel: KernelSource) -> tuple[int, ...] | None:
+    """Return how many units each stage of a kernel has, where threads share its work."""
+    units = kernel.options.get("units")
+    if units is None:
+        return None
+    stages = units if isinstance(units, list | tuple) else (units,)
+    if not stages or not all(isinstance(one, int) and one >= 0 for one in stages):
         raise OperatorError(
-            f"operator {call.operator.name!r}: option 'dtypes' of its C kernel is {dtypes!r}; it "
-            f"lists some of {', '.join(C_TYPES)}"
+            f"operator {operator.name!r}: option 'units' of its C kernel is {units!r}; give the "
+            "number of units, or that of each stage"
         )
-    if not call.has_only(*dtypes):
-        return None
-    step = _step(call, kernel)
-    if not _compiles(step, call, kernel):
-        return None
-    return Emission((step,))
+    return tuple(stages)
 
 
-def _step(call: Call, kernel: KernelSource) -> CStep:
-    """Return the step that describes the arrays and calls the kernel."""
+def _scratch(operator: Operator, kernel: KernelSource) -> int:
+    scratch = kernel.options.get("scratch", 0)
+    if not isinstance(scratch, int) or scratch < 0:
+        raise OperatorError(
+            f"operator {operator.name!r}: option 'scratch' of its C kernel is {scratch!r}; give a "
+            "number of bytes"
+        )
+    return scratch
+
+
+def _described(call: Call, scratch: int) -> tuple[tuple[str, ...], tuple[int, ...], str]:
+    """Return operands, their lengths (``d[1]`` and on), and C that describes them as arrays."""
     operands: list[str] = []
-    dims: list[int] = []
+    lengths: list[int] = []
     described: dict[str, list[str]] = {"in": [], "out": []}
     for kind, values in (("in", call.inputs), ("out", call.outputs)):
         for position, operand in enumerate(values):
             if operand is None:
                 described[kind].append("{0, 0, 0, 0}")
                 continue
-            name, rank = f"{kind}{position}", len(operand.shape)
+            name, rank, first = f"{kind}{position}", len(operand.shape), len(lengths) + 1
             operands.append(name)
-            described[kind].append(
-                f"{{(void *){name}, d + {len(dims)}, {rank}, d[{len(dims) + rank}]}}"
-            )
-            dims += [*operand.shape, operand.size]
-    body = (
-        f"const struct nnl_array inputs[] = {{{', '.join(described['in']) or '{0, 0, 0, 0}'}}};\n"
-        f"struct nnl_array outputs[] = {{{', '.join(described['out'])}}};\n"
-        f"if (begin < end && {kernel.entry}(inputs, outputs)) *failure = 1;"
+            described[kind].append(f"{{(void *){name}, d + {first}, {rank}, d[{first + rank}]}}")
+            lengths += [*operand.shape, operand.size]
+    if scratch:
+        operands.append("tmp0")
+        first = len(lengths) + 1
+        described["out"].append(f"{{(void *)tmp0, d + {first}, 1, d[{first}]}}")
+        lengths.append(scratch)
+    inputs, outputs = (", ".join(described[kind]) for kind in ("in", "out"))
+    return (
+        tuple(operands),
+        tuple(lengths),
+        (
+            f"const struct nnl_array inputs[] = {{{inputs or '{0, 0, 0, 0}'}}};\n"
+            f"struct nnl_array outputs[] = {{{outputs}}};"
+        ),
     )
-    inputs = [None if one is None else one.spec for one in call.inputs]
-    outputs = [one.spec for one in call.outputs]
-    written = definitions(call.operator, call.attributes, inputs, outputs, C_TYPES)
-    support = "\n".join(
-        [ARRAY, *written, f'#line 1 "{_title(call)}"', kernel.text, '#line 1 "call"']
-    )
-    return CStep(body, tuple(operands), tuple(dims), 1, 0, support)
 
 
 def _title(call: Call) -> str:
