@@ -30,7 +30,9 @@ done
 [ -z "$wheels" ] || wheels=$(cd "$wheels" && pwd) || exit
 mkdir -p "$out" && out=$(cd "$out" && pwd) || exit
 work=$(mktemp -d) || exit
+running=
 trap 'rm -rf "$work"' EXIT
+trap '[ -z "$running" ] || kill "$running"; exit 130' INT TERM
 cd "$root" || exit
 export PYTHONPATH="$work/site:$root${PYTHONPATH:+:$PYTHONPATH}" PYTHONUNBUFFERED=1
 export NNL_CACHE_DIR="$work/cache"
@@ -51,8 +53,11 @@ stage() {
   fi
   [ "$seconds" -lt "$left" ] || seconds=$left
   echo "== $name" >>"$out/log.txt"
-  timeout -k 5 "$seconds" "$@" >"$work/said" 2>&1
-  status=$?
+  # Behind the script, so that it hears of Ctrl-C at once.
+  timeout -k 5 "$seconds" "$@" >"$work/said" 2>&1 <&0 &
+  running=$!
+  wait "$running"
+  status=$? running=
   cat "$work/said" >>"$out/log.txt"
   case $status in
     0) echo "== $name: done in $((SECONDS - start)) s" ;;
