@@ -5,10 +5,36 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from nnl_onn.functions import operate as operate
+    from nnl_onn.functions import transposed_operate as transposed_operate
     from nnl_onn.nodal import Nodal as Nodal
+    from nnl_onn.operator_sets import OperatorSet as OperatorSet
+    from nnl_onn.operator_sets import library as library
+    from nnl_onn.parametric_functions import operational as operational
+    from nnl_onn.parametric_functions import transposed_operational as transposed_operational
     from nnl_onn.pools import Pool as Pool
 
-_HOMES = {"Nodal": "nodal", "Pool": "pools"}
+__all__ = [
+    "Nodal",
+    "OperatorSet",
+    "Pool",
+    "library",
+    "operate",
+    "operational",
+    "transposed_operate",
+    "transposed_operational",
+]
+
+_HOMES = {
+    "Nodal": "nodal",
+    "OperatorSet": "operator_sets",
+    "Pool": "pools",
+    "library": "operator_sets",
+    "operate": "functions",
+    "operational": "parametric_functions",
+    "transposed_operate": "functions",
+    "transposed_operational": "parametric_functions",
+}
 
 
 def __getattr__(name: str) -> object:

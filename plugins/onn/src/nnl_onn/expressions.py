@@ -285,13 +285,18 @@ class Planes(NamedTuple):
 
 @functools.cache
 def planes(expression: sympy.Expr) -> Planes:
-    """Take out the largest parts in ``x`` alone, which are computed once for each element."""
+    """Take out the largest parts in ``x`` alone, which are computed once for each element.
+
+    Of a `sympy.Tuple` of several expressions, the planes are those of all.
+    """
     found: dict[sympy.Expr, sympy.Symbol] = {}
 
     def plane(part: sympy.Expr) -> sympy.Symbol:
         return found.setdefault(part, sympy.Symbol(f"f{len(found)}", real=True))
 
     def hoist(part: sympy.Basic) -> sympy.Basic:
+        if isinstance(part, sympy.Tuple):  # of several expressions, or of a choice
+            return part.func(*map(hoist, part.args))
         if not part.has(X) or part.is_Boolean:
             return part.xreplace({X: plane(X)}) if part.has(X) else part
         if not part.has(W):

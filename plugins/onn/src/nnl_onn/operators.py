@@ -28,7 +28,12 @@ from nnl_onn.connections import Connections, Lengths, only, places
 from nnl_onn.expressions import in_order
 from nnl_onn.nodal import find_nodal
 from nnl_onn.pools import find_pool
-from nnl_onn.samples import operate_data_samples, operate_samples, operate_weight_samples
+from nnl_onn.samples import (
+    operate_data_samples,
+    operate_gradients_samples,
+    operate_samples,
+    operate_weight_samples,
+)
 
 # References --------------------------------------------------------------------------------------
 
@@ -122,6 +127,26 @@ def operate_weight(
     return dw.reshape(w.shape).astype(w.dtype)
 
 
+@defop("onn::operate_gradients", save=("g", "x", "w"), outputs=("dx", "dw"), precision="full")
+def operate_gradients(
+    g: Array,
+    x: Array,
+    w: Array,
+    *,
+    nodal: str,
+    pool: str,
+    stride: Lengths,
+    dilation: Lengths,
+    groups: int = 1,
+) -> tuple[Array, Array]:
+    """Both gradients of `operate` at once: a kernel finds in one what it needs in the other."""
+    options = {"stride": stride, "dilation": dilation, "groups": groups}
+    return (
+        operate_data.reference(g, x, w, nodal=nodal, pool=pool, **options),
+        operate_weight.reference(g, x, w, nodal=nodal, pool=pool, **options),
+    )
+
+
 # Shapes ------------------------------------------------------------------------------------------
 
 
@@ -176,6 +201,13 @@ def operate_weight_infer(g: Spec, x: Spec, w: Spec, a: Spec | None, **options: A
     return w
 
 
+@operate_gradients.infer
+def operate_gradients_infer(g: Spec, x: Spec, w: Spec, **options: Any) -> tuple[Spec, Spec]:
+    """As data and weight."""
+    _same("g", g, _check(x, w, {**options, "derivative": "x"}))
+    return x, w
+
+
 # Gradients ---------------------------------------------------------------------------------------
 
 
@@ -194,12 +226,30 @@ def _times(y: Any, factor: Any) -> Any:
 @operate.vjp
 def operate_vjp(h: Any, y: Any, x: Any, w: Any, a: Any, b: Any, **options: Any) -> tuple[Any, ...]:
     """L(h, a, b) by x, w, a and b."""
+    if a is None and b is None and not options["derivative"]:
+        del options["derivative"]
+        return (*operate_gradients(h, x, w, **options), None, None)
     return (
         _times(operate_data(h, x, w, b, **_by(options, "x")), a),
         _times(operate_weight(h, x, w, a, **_by(options, "w")), b),
         None if a is None else operate_data(h, x, w, b, **options),
         None if b is None else operate_weight(h, x, w, a, **options),
     )
+
+
+@operate_gradients.vjp
+def operate_gradients_vjp(
+    h: Any, y: Any, g: Any, x: Any, w: Any, **options: Any
+) -> tuple[Any, ...]:
+    """The sum of those of its two outputs."""
+    found = []
+    if h[0] is not None:
+        found.append(operate_data_vjp(h[0], y[0], g, x, w, None, **options, derivative="x"))
+    if h[1] is not None:
+        found.append(operate_weight_vjp(h[1], y[1], g, x, w, None, **options, derivative="w"))
+    if len(found) == 1:
+        return found[0][:3]
+    return tuple(F.add(left, right) for left, right in zip(*found, strict=True) if left is not None)
 
 
 @operate_data.vjp
@@ -254,6 +304,13 @@ def operate_weight_cost(g: Spec, x: Spec, w: Spec, a: Spec | None, **options: An
     return _cost(x, w, options)
 
 
+@operate_gradients.multiply_adds
+def operate_gradients_cost(g: Spec, x: Spec, w: Spec, **options: Any) -> int:
+    """Twice as many as `operate`."""
+    return 2 * _cost(x, w, {**options, "derivative": "x"})
+
+
 operate.samples(operate_samples)
 operate_data.samples(operate_data_samples)
 operate_weight.samples(operate_weight_samples)
+operate_gradients.samples(operate_gradients_samples)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from nnl_core.hooks import HookspecSpec, OperatorSet, Plugin
-from nnl_onn.hooks import NodalSpec, PoolSpec
+from nnl_core.hooks import HookspecSpec, LayerSpec, OperatorSet, Plugin
+from nnl_onn.hooks import ActivationSpec, NodalSpec, PoolSpec
 
 _NODAL = {
     "mul": "w x, as in a convolution",
@@ -42,6 +42,26 @@ class OnnPlugin(Plugin):
     def nnl_hookspecs(self) -> list[HookspecSpec]:
         """Define the hooks for nodal operators, pools and activations."""
         return [HookspecSpec("onn", "nnl_onn.hooks:OnnHooks", "operators of operational layers")]
+
+    def nnl_layers(self) -> list[LayerSpec]:
+        """Name the layers."""
+        home = "nnl_onn.parametric_functions"
+        return [
+            LayerSpec("onn.operational", f"{home}:operational", "operational neurons"),
+            LayerSpec(
+                "onn.transposed_operational",
+                f"{home}:transposed_operational",
+                "operational neurons of decoders, which enlarge",
+            ),
+        ]
+
+    def nnl_onn_activations(self) -> list[ActivationSpec]:
+        """Name the activations that are no function of ``F``."""
+        home = "nnl_onn.operator_sets"
+        return [
+            ActivationSpec("lincut", f"{home}:lincut", "a tenth, cut at -1 and 1"),
+            ActivationSpec("identity", f"{home}:identity", "none"),
+        ]
 
     def nnl_operators(self) -> list[OperatorSet]:
         """Name the operators that layers are made of."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
@@ -118,24 +119,34 @@ def operate_samples(rng: np.random.Generator) -> Iterator[Sample]:
 
 
 def operate_data_samples(rng: np.random.Generator) -> Iterator[Sample]:
-    """Every nodal operator and pool; with factors, as gradients of gradients have them."""
-    for d in _library(rng):
+    """Every nodal operator, by turns with each pool; with factors, as in second order."""
+    for d in _each_nodal(rng):
         yield Sample(d.g, d.x, d.w, **d.options)
     for d in _of_second_order(rng):
         yield Sample(d.g, d.x, d.w, d.b, derivative="xw", **d.options)
 
 
 def operate_weight_samples(rng: np.random.Generator) -> Iterator[Sample]:
-    """Every nodal operator and pool; with factors, as gradients of gradients have them."""
-    for d in _library(rng):
+    """Every nodal operator, by turns with each pool; with factors, as in second order."""
+    for d in _each_nodal(rng):
         yield Sample(d.g, d.x, d.w, **d.options)
     for d in _of_second_order(rng):
         yield Sample(d.g, d.x, d.w, d.a, derivative="xw", **d.options)
 
 
+def operate_gradients_samples(rng: np.random.Generator) -> Iterator[Sample]:
+    """Every nodal operator, by turns with each pool."""
+    for d in _each_nodal(rng):
+        yield Sample(d.g, d.x, d.w, **d.options)
+
+
 def _library(rng: np.random.Generator) -> Iterator[Drawn]:
-    pairs = ((nodal, pool) for nodal in NODAL for pool in POOLS)
-    for index, (nodal, pool) in enumerate(pairs):
+    for index, (nodal, pool) in enumerate(itertools.product(NODAL, POOLS)):
+        yield draw(nodal, pool, CASES[index % len(CASES)], rng)
+
+
+def _each_nodal(rng: np.random.Generator) -> Iterator[Drawn]:
+    for index, (nodal, pool) in enumerate(zip(NODAL, itertools.cycle(POOLS), strict=False)):
         yield draw(nodal, pool, CASES[index % len(CASES)], rng)
 
 
