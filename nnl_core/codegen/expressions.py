@@ -35,6 +35,7 @@ ON_INTEGERS = frozenset(
 
 OF_INTEGERS = {
     "nnl::abs": "x < 0 ? -x : x",
+    "nnl::add_scalar": "x + val",
     "nnl::ceil": "x",
     "nnl::floor": "x",
     "nnl::fmod": "y == 0 || (y < 0 && y == -1) ? 0 : x % y",
@@ -46,6 +47,8 @@ OF_INTEGERS = {
     "nnl::minimum_scalar": "x < val ? x : val",
     "nnl::mod": "y == 0 || (y < 0 && y == -1) ? 0 : x % y == 0 || (x < 0) == (y < 0) ? x % y "
     ": x % y + y",
+    "nnl::mul_scalar": "x * val",
+    "nnl::r_sub_scalar": "val - x",
     "nnl::round": "x",
     "nnl::sign": "x > 0 ? 1 : (x < 0 ? -1 : alpha)",
 }
@@ -173,6 +176,10 @@ def _keeps_integers(
     numbers = member.attributes.values()
     if any(isinstance(one, int | float) and one < 0 for one in numbers) and np.uint64 in dtypes:
         return False
+    if result.dtype.kind in "iu":
+        limits = np.iinfo(result.dtype)  # NumPy refuses numbers beyond them
+        if any(isinstance(one, int) and not limits.min <= one <= limits.max for one in numbers):
+            return False
     return len(dtypes) <= 1
 
 
