@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING as _TYPE_CHECKING
+
 from nnl_core.operators.naming import name_errors as _name_errors
 from nnl_core.parameters import get_parameter, get_parameter_or_create, parameter_scope
 from nnl_core.parametric_functions.activation import prelu
@@ -117,3 +119,12 @@ __all__ = [
 ]
 
 _name_errors(globals(), "nnl_core.parametric_functions")
+
+if not _TYPE_CHECKING:  # checkers know what is above, and nothing else
+
+    def __getattr__(name: str) -> object:
+        if name.startswith("_"):
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        from nnl_core.parametric_functions.contributed import contributed_layer
+
+        return contributed_layer(name)
