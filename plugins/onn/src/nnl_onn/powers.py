@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -32,7 +32,7 @@ def powers(x: Array, *, order: int, axis: int, derivative: int = 0) -> Array:
 
 @defop("onn::power_sum", save=("g", "x"))
 def power_sum(g: Array, x: Array, *, axis: int, derivative: int = 0) -> Array:
-    """Return ``sum over q of g[q] x^(q + 1)``, or a derivative of it by ``x``; ``q`` along ``axis``.
+    """Return the sum along ``axis`` of ``g[q] x^(q + 1)``, or a derivative of it by ``x``.
 
     It is the transpose of `powers` as a map of ``g``, by the scheme of Horner.
     """
@@ -230,12 +230,15 @@ __device__ void power_sum(
 """
 
 
-def _threads_for_elements(outputs: Any, inputs: Any, attributes: Any) -> int:
+def _blocks(
+    outputs: Sequence[Spec], inputs: Sequence[Spec], attributes: Mapping[str, object]
+) -> int:
+    """Give each element of ``x`` a thread."""
     return max(1, -(-inputs[-1].size // 256))
 
 
 _OPTIONS: dict[str, object] = {"dtypes": _DTYPES}
-_CUDA_OPTIONS: dict[str, object] = {"dtypes": _DTYPES, "grid": _threads_for_elements}
+_CUDA_OPTIONS: dict[str, object] = {"dtypes": _DTYPES, "grid": _blocks}
 
 powers.kernel("c", KernelSource(_C_POWERS, "powers", _OPTIONS))
 power_sum.kernel("c", KernelSource(_C_POWER_SUM, "power_sum", _OPTIONS))
