@@ -89,6 +89,18 @@ def library(
     return [OperatorSet(n, p, a) for p, a, n in product(pool, activation, nodal)]
 
 
+def chosen(
+    indices: int | Sequence[int], sets: Sequence[OperatorSet]
+) -> OperatorSet | list[OperatorSet]:
+    """Return one operator set by its index, or several; `OperatorError` where there is none."""
+    for index in indices if isinstance(indices, Sequence) else (indices,):
+        if not isinstance(index, int) or not 0 <= index < len(sets):
+            raise OperatorError(f"operator set {index!r} is not one of 0 to {len(sets) - 1}")
+    if isinstance(indices, Sequence):
+        return [sets[index] for index in indices]
+    return sets[indices]
+
+
 def operator_sets(given: Sets, maps: int) -> list[OperatorSet]:
     """Return one operator set for each output map, from what layers take as ``operators``.
 
@@ -128,10 +140,4 @@ def _indexed(given: Mapping[str, object]) -> OperatorSet | list[OperatorSet]:
             f"nothing else; there are {', '.join(lists) or 'none'}"
         )
     known = library(**cast("dict[str, Sequence[str]]", lists))
-    indices = given["indices"]
-    many = list(indices) if isinstance(indices, Sequence) else [indices]
-    for index in many:
-        if not isinstance(index, int) or not 0 <= index < len(known):
-            raise OperatorError(f"operator set {index!r} is not one of 0 to {len(known) - 1}")
-    sets = [known[index] for index in cast("list[int]", many)]
-    return sets if isinstance(indices, Sequence) else sets[0]
+    return chosen(cast("int | Sequence[int]", given["indices"]), known)

@@ -223,7 +223,12 @@ def _times(y: Any, factor: Any) -> Any:
     return y if factor is None else F.mul(y, factor)
 
 
-@operate.vjp
+def _is_surrogate(*, nodal: str, **options: Any) -> bool:
+    """Whether the gradient is the author's of a nodal operator."""
+    return find_nodal(nodal).is_surrogate
+
+
+@operate.vjp(surrogate=_is_surrogate)
 def operate_vjp(h: Any, y: Any, x: Any, w: Any, a: Any, b: Any, **options: Any) -> tuple[Any, ...]:
     """L(h, a, b) by x, w, a and b."""
     if a is None and b is None and not options["derivative"]:
@@ -237,7 +242,7 @@ def operate_vjp(h: Any, y: Any, x: Any, w: Any, a: Any, b: Any, **options: Any) 
     )
 
 
-@operate_gradients.vjp
+@operate_gradients.vjp(surrogate=_is_surrogate)
 def operate_gradients_vjp(
     h: Any, y: Any, g: Any, x: Any, w: Any, **options: Any
 ) -> tuple[Any, ...]:
@@ -252,7 +257,7 @@ def operate_gradients_vjp(
     return tuple(F.add(left, right) for left, right in zip(*found, strict=True) if left is not None)
 
 
-@operate_data.vjp
+@operate_data.vjp(surrogate=_is_surrogate)
 def operate_data_vjp(
     h: Any, dx: Any, g: Any, x: Any, w: Any, b: Any, **options: Any
 ) -> tuple[Any, ...]:
@@ -265,7 +270,7 @@ def operate_data_vjp(
     )
 
 
-@operate_weight.vjp
+@operate_weight.vjp(surrogate=_is_surrogate)
 def operate_weight_vjp(
     h: Any, dw: Any, g: Any, x: Any, w: Any, a: Any, **options: Any
 ) -> tuple[Any, ...]:
