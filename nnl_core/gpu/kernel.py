@@ -128,6 +128,11 @@ def kernel(file: str, entry: str, **defines: str | int) -> Kernel:
     return Kernel(f"{before}{_read(file)}\n{after}", entry)
 
 
+def with_files(function: Kernel, *files: str) -> Kernel:
+    """Return a kernel whose text begins with that of other files in `kernels/`."""
+    return function._replace(text="\n".join([*map(_read, files), function.text]))
+
+
 class Launch(NamedTuple):
     """One launch of a kernel.
 
@@ -185,6 +190,15 @@ class Call:
         """Whether all inputs and outputs have one of these dtypes."""
         every = [one for one in (*self.inputs, *self.outputs) if one is not None]
         return all(one.dtype.name in dtypes for one in every)
+
+
+def failing(call: Call, message: str) -> tuple[Argument, ...]:
+    """Return a kernel's ``Failure``: where it says that the call met bad values.
+
+    `OperatorError` with the message is raised by whoever next waits for the device.
+    """
+    address, number = call.device.failure(message)
+    return np.int64(address), np.int64(number)
 
 
 Emitter: TypeAlias = Callable[[Call], Emission | None]

@@ -21,6 +21,7 @@ from nnl_core.gpu.kernel import (
     blocks,
     c_type,
     computing_type,
+    failing,
     kernel,
     scratch,
 )
@@ -103,12 +104,6 @@ def sort_pairs(plan: Plan, keys: Address, count: int, most: int) -> tuple[Addres
 def _tiles(entry: str, count: int, arguments: Sequence[Argument]) -> Launch:
     text = kernel(FILE, entry, SORTED=1)
     return Launch(text, (count, 1, 1), (256, 1, 1), tuple(arguments))
-
-
-def failing(call: Call, message: str) -> tuple[Argument, ...]:
-    """Return where a kernel says that the call failed, and the number that it writes there."""
-    address, number = call.device.failure(message)
-    return np.int64(address), number
 
 
 def list_chosen(

@@ -24,7 +24,6 @@ from nnl_core.gpu.families.products import (
     slices_of,
     structure,
     width_of,
-    with_files,
 )
 from nnl_core.gpu.kernel import (
     C_TYPES,
@@ -41,6 +40,7 @@ from nnl_core.gpu.kernel import (
     kernel,
     over,
     result,
+    with_files,
 )
 
 AXES = 3

@@ -6,7 +6,6 @@ import math
 
 import numpy as np
 
-from nnl_core.gpu.families.products import with_files
 from nnl_core.gpu.families.reduction import Fold, Reduction, added_type, block_of, power_of_two
 from nnl_core.gpu.families.softmax import column_block, split
 from nnl_core.gpu.kernel import (
@@ -23,11 +22,13 @@ from nnl_core.gpu.kernel import (
     c_type,
     computing_type,
     emitter,
+    failing,
     given,
     kernel,
     over,
     result,
     scratch,
+    with_files,
 )
 from nnl_core.gpu.strides import any_type
 from nnl_core.graph.spec import Spec, normalize_axis
@@ -43,11 +44,15 @@ def _kernel(entry: str, scores: Spec | None, **more: str) -> Kernel:
     return with_files(function, "falling.cuh")
 
 
-def _labels(call: Call, place: int) -> tuple[Argument, ...]:
-    """Return the labels, which are read whatever their type."""
+def _labels(call: Call, place: int, classes: int) -> tuple[Argument, ...]:
+    """Return the labels, which are read whatever their type, as ``Labels``."""
     target = call.inputs[place]
     assert target is not None
-    return any_type(given(place), target.dtype)
+    message = (
+        f"{call.name}: a label is not one of the {classes} classes; labels are whole numbers from "
+        f"0 to {classes - 1}, negative ones are ignored"
+    )
+    return *any_type(given(place), target.dtype), *failing(call, message)
 
 
 def _scores(call: Call, place: int, *others: int) -> Spec | None:
@@ -93,9 +98,11 @@ def softmax_cross_entropy(call: Call) -> Emission | None:
     x = _scores(call, 0, 2)
     if x is None:
         return None
-    before = (given(0), *_labels(call, 1), _weight(call, 2), result(0), result(1))
+    axis = call.attributes["axis"]
+    labels = _labels(call, 1, x.shape[axis])
+    before = (given(0), *labels, _weight(call, 2), result(0), result(1))
     rest = (_ignored(call), np.float64(call.attributes["label_smoothing"]))
-    return Emission((_by_label("loss", x, call.attributes["axis"], before, *rest),))
+    return Emission((_by_label("loss", x, axis, before, *rest),))
 
 
 @emitter("nnl::softmax_cross_entropy_gradient")
@@ -114,7 +121,7 @@ def softmax_cross_entropy_gradient(call: Call) -> Emission | None:
         run = _kernel("total", p)
         steps.append(Launch(run, (1, 1, 1), (256, 1, 1), (weight, total, np.int32(n))))
     numbers = (np.int32(n), np.int64(inner), _ignored(call), np.float64(smoothing))
-    arguments = (given(0), given(1), *_labels(call, 2), weight, total, result(), *numbers)
+    arguments = (given(0), given(1), *_labels(call, 2, n), weight, total, result(), *numbers)
     steps.append(over(_kernel("gradient", p), p.size, arguments))
     return Emission(tuple(steps), rooms)
 
@@ -126,7 +133,7 @@ def categorical_cross_entropy(call: Call) -> Emission | None:
     if x is None:
         return None
     _, n, inner = split(x.shape, call.attributes["axis"])
-    arguments = (given(0), *_labels(call, 1), result(), np.int32(n), np.int64(inner))
+    arguments = (given(0), *_labels(call, 1, n), result(), np.int32(n), np.int64(inner))
     return Emission((over(_kernel("categorical", x), call.outputs[0].size, arguments),))
 
 
@@ -136,9 +143,9 @@ def top_n_error(call: Call) -> Emission | None:
     x = _scores(call, 0)
     if x is None:
         return None
-    before = (given(0), *_labels(call, 1), result())
-    most = np.int32(call.attributes["n"])
-    return Emission((_by_label("top_n", x, call.attributes["axis"], before, most),))
+    axis = call.attributes["axis"]
+    before = (given(0), *_labels(call, 1, x.shape[axis]), result())
+    return Emission((_by_label("top_n", x, axis, before, np.int32(call.attributes["n"])),))
 
 
 @emitter("nnl::class_targets")
@@ -151,7 +158,7 @@ def class_targets(call: Call) -> Emission | None:
     _, n, inner = split(y.shape, call.attributes["axis"])
     smoothing = np.float64(call.attributes["label_smoothing"])
     numbers = (np.int32(n), np.int64(inner), _ignored(call), smoothing)
-    arguments = (*_labels(call, 0), _weight(call, 1), result(), *numbers)
+    arguments = (*_labels(call, 0, n), _weight(call, 1), result(), *numbers)
     return Emission((over(_kernel("targets", None, **types), y.size, arguments),))
 
 
@@ -168,9 +175,11 @@ def confusion_matrix(call: Call) -> Emission | None:
     )
     steps, rooms = Reduction(call, x, (axis,)).steps(fold, given(0), scratch(), piece=1)
     clear, count = (_kernel(entry, None) for entry in ("clear", "confusion"))
+    classes = x.shape[axis]
+    counted = (*_labels(call, 1, classes), scratch(), result(), np.int32(classes))
     launches = (
         over(clear, table.size, (result(),)),
         *steps,
-        over(count, target.size, (*_labels(call, 1), scratch(), result(), np.int32(x.shape[axis]))),
+        over(count, target.size, counted),
     )
     return Emission(launches, (8 * math.prod(target.shape), *rooms))

@@ -14,6 +14,7 @@ from nnl_core.gpu.kernel import (
     c_type,
     computing_type,
     emitter,
+    failing,
     given,
     kernel,
     over,
@@ -21,7 +22,7 @@ from nnl_core.gpu.kernel import (
     scratch,
 )
 from nnl_core.gpu.ordering import zero
-from nnl_core.gpu.strides import any_type
+from nnl_core.gpu.strides import any_type, numbers
 from nnl_core.graph.spec import Spec
 
 FILE = "ctc.cu"
@@ -57,13 +58,22 @@ def _arguments(call: Call, x: Spec, targets: Spec, first: int) -> tuple[Argument
     return (
         given(0),
         *_numbers(call, first),
-        np.int64(steps),
-        np.int64(batch),
-        np.int64(classes),
-        np.int64(targets.shape[-1]),
-        np.int32(targets.ndim == 1),
-        np.int64(call.attributes["blank"]),
+        *_extents(call, targets, steps, batch, classes),
     )
+
+
+def _extents(
+    call: Call, targets: Spec, steps: int, batch: int, classes: int
+) -> tuple[Argument, ...]:
+    """Return the steps there are at most, what fails where numbers cannot be, and extents."""
+    width, blank, joined = targets.shape[-1], call.attributes["blank"], targets.ndim == 1
+    message = (
+        f"{call.name}: input_lengths must be whole numbers from 0 to {steps}, target_lengths from "
+        f"0 to {width}{f' that sum to {width}' * joined}, and targets labels from 0 to "
+        f"{classes - 1} without the blank, {blank}"
+    )
+    extents = numbers(batch, classes, width, joined, blank)
+    return np.int64(steps), *failing(call, message), *extents
 
 
 @emitter("nnl::ctc_loss")
@@ -106,13 +116,7 @@ def ctc_states(call: Call) -> Emission | None:
     """A thread for each state."""
     targets = call.inputs[0]
     assert targets is not None
-    numbers = (
-        np.int64(call.attributes["steps"]),
-        np.int64(call.attributes["classes"]),
-        np.int64(targets.shape[-1]),
-        np.int32(targets.ndim == 1),
-        np.int64(call.attributes["blank"]),
-    )
-    results = (result(0), result(1), result(2))
-    arguments = (*_numbers(call, 0), *results, *numbers)
+    batch = call.outputs[2].size
+    extents = _extents(call, targets, call.attributes["steps"], batch, call.attributes["classes"])
+    arguments = (*_numbers(call, 0), result(0), result(1), result(2), *extents)
     return Emission((over(kernel(FILE, "states"), call.outputs[0].size, arguments),))

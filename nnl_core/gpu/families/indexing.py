@@ -18,6 +18,7 @@ from nnl_core.gpu.kernel import (
     Launch,
     c_type,
     emitter,
+    failing,
     given,
     kernel,
     over,
@@ -29,7 +30,6 @@ from nnl_core.gpu.ordering import (
     Plan,
     Values,
     combine,
-    failing,
     filled,
     list_chosen,
     zero,
@@ -55,7 +55,7 @@ def _inputs(call: Call) -> list[Spec]:
 
 
 def _positions(call: Call, number: int) -> tuple[Argument, ...]:
-    """Return what a kernel sees as ``Numbers`` and ``Bad``."""
+    """Return what a kernel sees as ``Numbers`` and ``Failure``."""
     indices = call.inputs[number]
     assert indices is not None
     message = (

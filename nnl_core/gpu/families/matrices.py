@@ -16,6 +16,7 @@ from nnl_core.gpu.kernel import (
     Emission,
     Launch,
     emitter,
+    failing,
     given,
     kernel,
     result,
@@ -40,7 +41,10 @@ def batch_logdet(call: Call) -> Emission | None:
 @emitter("nnl::batch_inv")
 def batch_inv(call: Call) -> Emission | None:
     """Eliminate in the matrix and the identity beside it."""
-    return _emission(call, "inverse", 2, 0)
+    message = (
+        "batch_inv: a matrix is singular: it has no inverse; add a small multiple of the identity"
+    )
+    return _emission(call, "inverse", 2, 0, *failing(call, message))
 
 
 @emitter("nnl::batch_cofactor")
@@ -52,11 +56,16 @@ def batch_cofactor(call: Call) -> Emission | None:
 @emitter("nnl::batch_cholesky")
 def batch_cholesky(call: Call) -> Emission | None:
     """Take roots of pivots, column by column."""
-    return _emission(call, "cholesky", 1, 0, np.bool_(call.attributes["upper"]))
+    message = (
+        "batch_cholesky: a matrix is not positive definite: it has no Cholesky factor; add a "
+        "multiple of the identity"
+    )
+    upper = np.bool_(call.attributes["upper"])
+    return _emission(call, "cholesky", 1, 0, upper, *failing(call, message))
 
 
 def _emission(
-    call: Call, entry: str, copies: int, lines: int, *arguments: np.bool_
+    call: Call, entry: str, copies: int, lines: int, *arguments: Argument
 ) -> Emission | None:
     """Return one launch, whose blocks work on copies of a matrix and some lines more."""
     x = call.inputs[0]

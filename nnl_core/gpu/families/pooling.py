@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from nnl_core.gpu.families.products import Plan, divisor, moved, structure, width_of, with_files
+from nnl_core.gpu.families.products import Plan, divisor, moved, structure, width_of
 from nnl_core.gpu.kernel import (
     C_TYPES,
     FLOATING,
@@ -21,6 +21,7 @@ from nnl_core.gpu.kernel import (
     kernel,
     over,
     result,
+    with_files,
 )
 
 AXES = 3

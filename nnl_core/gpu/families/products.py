@@ -13,19 +13,18 @@ from nnl_core.gpu import blas
 from nnl_core.gpu.device import Device
 from nnl_core.gpu.kernel import (
     C_TYPES,
-    FOLDER,
     HALF_TYPES,
     NULL,
     Address,
     Argument,
     Emission,
     Invocation,
-    Kernel,
     Launch,
     Step,
     kernel,
     over,
     scratch,
+    with_files,
 )
 
 SEPARATE = 16  # calls of the library for one stack, at most
@@ -90,12 +89,6 @@ def divisor(by: int) -> np.generic:
     shift = (by - 1).bit_length()
     factor = -(-(1 << 31 + shift) // by)
     return structure(by=np.uint32(by), factor=np.uint32(factor), shift=31 + shift)
-
-
-def with_files(function: Kernel, *files: str) -> Kernel:
-    """Return a kernel whose text begins with that of other files."""
-    before = "\n".join((FOLDER / file).read_text() for file in files)
-    return function._replace(text=f"{before}\n{function.text}")
 
 
 def moved(address: Address, offset: int) -> Address:

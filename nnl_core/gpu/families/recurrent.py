@@ -13,7 +13,6 @@ from nnl_core.gpu.families.products import (
     moved,
     multiply,
     width_of,
-    with_files,
 )
 from nnl_core.gpu.kernel import (
     C_TYPES,
@@ -28,6 +27,7 @@ from nnl_core.gpu.kernel import (
     kernel,
     over,
     result,
+    with_files,
 )
 
 

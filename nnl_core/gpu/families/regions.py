@@ -12,12 +12,13 @@ from nnl_core.gpu.kernel import (
     Emission,
     c_type,
     emitter,
+    failing,
     given,
     kernel,
     over,
     result,
 )
-from nnl_core.gpu.ordering import Plan, failing
+from nnl_core.gpu.ordering import Plan
 from nnl_core.gpu.strides import numbers, over_rows
 from nnl_core.graph.spec import Spec
 from nnl_core.operators.regions import MOST_POINTS

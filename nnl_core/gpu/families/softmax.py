@@ -7,7 +7,6 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from nnl_core.gpu.families.products import with_files
 from nnl_core.gpu.families.reduction import SHORT, block_of, power_of_two
 from nnl_core.gpu.kernel import (
     FLOATING,
@@ -24,6 +23,7 @@ from nnl_core.gpu.kernel import (
     given,
     kernel,
     result,
+    with_files,
 )
 from nnl_core.graph.spec import normalize_axis
 

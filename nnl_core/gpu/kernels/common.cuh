@@ -165,6 +165,14 @@ INLINE double pow_of(double x, double y) { return pow(x, y); }
 INLINE float abs_of(float x) { return fabsf(x); }
 INLINE double abs_of(double x) { return fabs(x); }
 
+// Where a kernel says that it met bad values (`failing` in Python): of several messages the last one
+// that was given stays.
+struct Failure {
+    int *flag;
+    int64_t number;
+    __device__ __forceinline__ void raise() const { atomicMax(flag, (int)number); }
+};
+
 // Whole numbers and truths whose type is told at run time (`any_type` in Python): what is not worth
 // a module for each type.
 struct Numbers {

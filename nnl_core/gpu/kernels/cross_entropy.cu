@@ -9,16 +9,20 @@
 // ..._rows:    inner is 1. A team of 1 to 32 threads or a block for each row (`team`, blockDim.x).
 // ..._columns: blocks of (along inner, along the classes).
 
-INLINE C no_number() { return infinite<C>() - infinite<C>(); }
+static const int64_t IGNORED = -1;
 
-static const int64_t IGNORED = -1, WRONG = -2;
+// Labels, and where to say that one is no whole number or of no class.
+struct Labels {
+    Numbers all;
+    Failure bad;
+};
 
-// A label that counts, IGNORED, or WRONG: no whole number, or of no class.
-INLINE int64_t label_of(Numbers labels, int64_t i, int64_t classes, int64_t ignored) {
-    int64_t label = whole_at(labels, i);
-    if (label == INT64_MIN) return WRONG;
-    if (label < 0 || label == ignored) return IGNORED;
-    return label < classes ? label : WRONG;
+// A label that counts, or IGNORED, as wrong ones are, too.
+INLINE int64_t label_of(const Labels &labels, int64_t i, int64_t classes, int64_t ignored) {
+    int64_t label = whole_at(labels.all, i);
+    bool wrong = label == INT64_MIN || (label >= classes && label != ignored);
+    if (wrong) labels.bad.raise();
+    return wrong || label < 0 || label == ignored ? IGNORED : label;
 }
 
 // The threads of a row, or of a column: who one is, and how to combine.
@@ -58,7 +62,7 @@ INLINE Place place_of_column(int32_t n, int64_t inner) {
 #ifdef T
 // The loss w (log(sum) - x) at the label, of which `smoothing` is spread over all classes.
 template <class Team>
-INLINE void loss(Team team, Place at, const T *__restrict__ x, Numbers target,
+INLINE void loss(Team team, Place at, const T *__restrict__ x, Labels target,
                  const T *__restrict__ weight, T *__restrict__ y, T *__restrict__ p, int32_t n,
                  int64_t inner, int64_t ignored, double smoothing) {
     __shared__ Falling<C> room[256];
@@ -87,7 +91,7 @@ INLINE void loss(Team team, Place at, const T *__restrict__ x, Numbers target,
     }
     if (team.lane || !at.there) return;
     int64_t label = label_of(target, at.label, n, ignored);
-    C total = log_of(falling.sum), result = label == IGNORED ? (C)0 : no_number();
+    C total = log_of(falling.sum), result = 0;
     if (label >= 0) {
         result = total - (wide(x[label * inner]) - top);
         if (weight) result *= wide(weight[label]);
@@ -98,14 +102,14 @@ INLINE void loss(Team team, Place at, const T *__restrict__ x, Numbers target,
 }
 
 extern "C" __global__ void __launch_bounds__(512)
-    KERNEL(loss_rows)(const T *x, Numbers target, const T *weight, T *y, T *p, int64_t rows,
+    KERNEL(loss_rows)(const T *x, Labels target, const T *weight, T *y, T *p, int64_t rows,
                       int32_t n, int64_t inner, int64_t ignored, double smoothing, int32_t team) {
     loss(OfRow{(int)threadIdx.x % team, team}, place_of_row(rows, n, team), x, target, weight, y, p,
          n, 1, ignored, smoothing);
 }
 
 extern "C" __global__ void __launch_bounds__(512)
-    KERNEL(loss_columns)(const T *x, Numbers target, const T *weight, T *y, T *p, int64_t rows,
+    KERNEL(loss_columns)(const T *x, Labels target, const T *weight, T *y, T *p, int64_t rows,
                          int32_t n, int64_t inner, int64_t ignored, double smoothing, int32_t team) {
     loss(OfColumn{(int)threadIdx.y, (int)blockDim.y}, place_of_column(n, inner), x, target, weight,
          y, p, n, inner, ignored, smoothing);
@@ -123,7 +127,7 @@ extern "C" __global__ void KERNEL(total)(const T *__restrict__ weight, C *__rest
 // g (p sum(t) - t), where t are the shares of the classes; a thread for each element. `weights` is
 // the sum of all weights.
 extern "C" __global__ void KERNEL(gradient)(const T *__restrict__ g, const T *__restrict__ p,
-                                            Numbers target,
+                                            Labels target,
                                             const T *__restrict__ weight, const C *__restrict__ weights,
                                             T *__restrict__ dx, int32_t n, int64_t inner,
                                             int64_t ignored, double smoothing, int64_t count) {
@@ -139,17 +143,17 @@ extern "C" __global__ void KERNEL(gradient)(const T *__restrict__ g, const T *__
         }
         C t = at == label ? own + each : each, from = wide(g[where]);
         C change = from == 0 ? (C)0 : from * (wide(p[i]) * all - t);
-        dx[i] = narrow<T>(label == WRONG ? no_number() : change);
+        dx[i] = narrow<T>(change);
     }
 }
 
 // -log of the probability of the label; a thread for each label.
-extern "C" __global__ void KERNEL(categorical)(const T *__restrict__ x, Numbers target,
+extern "C" __global__ void KERNEL(categorical)(const T *__restrict__ x, Labels target,
                                                T *__restrict__ y, int32_t n, int64_t inner,
                                                int64_t count) {
     FOR_EACH(i, count) {
         int64_t label = label_of(target, i, n, IGNORED), outer = i, column = split(outer, inner);
-        C result = label == IGNORED ? (C)0 : no_number();
+        C result = 0;
         if (label >= 0)  // at least the smallest normal float
             result = -log_of(larger(wide(x[(outer * n + label) * inner + column]), (C)0x1p-126));
         y[i] = narrow<T>(result);
@@ -158,7 +162,7 @@ extern "C" __global__ void KERNEL(categorical)(const T *__restrict__ x, Numbers 
 
 // Whether more than `most` classes score at least as high as the label, or are NaN.
 template <class Team>
-INLINE void top_n(Team team, Place at, const T *__restrict__ x, Numbers target,
+INLINE void top_n(Team team, Place at, const T *__restrict__ x, Labels target,
                   T *__restrict__ y, int32_t n, int64_t inner, int32_t most) {
     __shared__ int room[256];
     x += at.start;
@@ -171,15 +175,15 @@ INLINE void top_n(Team team, Place at, const T *__restrict__ x, Numbers target,
     }
     above = team.template all<Add>(above, 0, room);
     if (team.lane || !at.there) return;
-    y[at.label] = narrow<T>(label == WRONG ? no_number() : (C)(above > most));
+    y[at.label] = narrow<T>((C)(above > most));
 }
 
-extern "C" __global__ void KERNEL(top_n_rows)(const T *x, Numbers target, T *y, int64_t rows,
+extern "C" __global__ void KERNEL(top_n_rows)(const T *x, Labels target, T *y, int64_t rows,
                                               int32_t n, int64_t inner, int32_t most, int32_t team) {
     top_n(OfRow{(int)threadIdx.x % team, team}, place_of_row(rows, n, team), x, target, y, n, 1, most);
 }
 
-extern "C" __global__ void KERNEL(top_n_columns)(const T *x, Numbers target, T *y, int64_t rows,
+extern "C" __global__ void KERNEL(top_n_columns)(const T *x, Labels target, T *y, int64_t rows,
                                                  int32_t n, int64_t inner, int32_t most, int32_t team) {
     top_n(OfColumn{(int)threadIdx.y, (int)blockDim.y}, place_of_column(n, inner), x, target, y, n,
           inner, most);
@@ -188,7 +192,7 @@ extern "C" __global__ void KERNEL(top_n_columns)(const T *x, Numbers target, T *
 
 #ifdef OUT
 // The share of each class in the loss; a thread for each element.
-extern "C" __global__ void KERNEL(targets)(Numbers target, const W *__restrict__ weight,
+extern "C" __global__ void KERNEL(targets)(Labels target, const W *__restrict__ weight,
                                            OUT *__restrict__ y, int32_t n, int64_t inner,
                                            int64_t ignored, double smoothing, int64_t count) {
     FOR_EACH(i, count) {
@@ -196,7 +200,7 @@ extern "C" __global__ void KERNEL(targets)(Numbers target, const W *__restrict__
         int64_t label = label_of(target, outer * inner + column, n, ignored);
         double share = (at == label ? 1 - smoothing : 0) + smoothing / n;
         if (weight) share *= wide(weight[at]);
-        y[i] = narrow<OUT>(label == IGNORED ? 0 : label == WRONG ? no_number() : share);
+        y[i] = narrow<OUT>(label == IGNORED ? 0 : share);
     }
 }
 #else
@@ -206,7 +210,7 @@ extern "C" __global__ void KERNEL(clear)(unsigned long long *table, int64_t coun
     FOR_EACH(i, count) table[i] = 0;
 }
 
-extern "C" __global__ void KERNEL(confusion)(Numbers target,
+extern "C" __global__ void KERNEL(confusion)(Labels target,
                                              const int64_t *__restrict__ chosen,
                                              unsigned long long *table, int32_t n, int64_t count) {
     FOR_EACH(i, count) {

@@ -5,8 +5,7 @@
 //
 // `families/ctc.py` defines
 //   T, C     a log probability, and what it is computed in
-// States are: the start, then blank, label, blank, ..., blank. What no length or label can be gives
-// NaN.
+// States are: the start, then blank, label, blank, ..., blank. What no length or label can be fails.
 
 static const double NEVER = -1e30;  // the logarithm of probability 0
 
@@ -18,12 +17,15 @@ struct Targets {
 
 // `joined`: all labels lie one after the other, `width` together; else in rows of `width`.
 INLINE Targets targets_of(int64_t sequence, Numbers targets, Numbers steps, Numbers lengths,
-                          int64_t most_steps, int64_t width, int joined) {
+                          int64_t most_steps, int64_t batch, int64_t width, int joined) {
     int64_t count = whole_at(lengths, sequence), of_steps = whole_at(steps, sequence);
     int64_t start = joined ? 0 : sequence * width;
     if (joined)
         for (int64_t i = 0; i < sequence; i++) start += whole_at(lengths, i);
-    if (count < 0 || count > width || (joined && (start < 0 || start + count > width))) count = -1;
+    if (count < 0 || count > width) count = -1;
+    // All lengths together must be the width.
+    if (joined && (start < 0 || start + count > width)) count = -1;
+    if (joined && sequence == batch - 1 && start + count != width) count = -1;
     if (of_steps < 0 || of_steps > most_steps) of_steps = -1;
     return {targets, start, of_steps, count};
 }
@@ -99,17 +101,20 @@ INLINE void forward(Room room, const T *x, Targets targets, int states, int64_t 
 
 #define ARGUMENTS                                                                                 \
     const T *__restrict__ x, Numbers targets, Numbers steps, Numbers lengths, int64_t most_steps,    \
-        int64_t batch, int64_t classes, int64_t width, int32_t joined, int64_t blank
+        Failure bad, int64_t batch, int64_t classes, int64_t width, int64_t joined, int64_t blank
 
 extern "C" __global__ void KERNEL(loss)(ARGUMENTS, T *__restrict__ y, int32_t zero_infinity) {
     extern __shared__ double memory[];
     int64_t sequence = blockIdx.x;
-    Targets own = targets_of(sequence, targets, steps, lengths, most_steps, width, joined);
+    Targets own = targets_of(sequence, targets, steps, lengths, most_steps, batch, width, joined);
     int states = own.count < 0 ? 0 : 2 * (int)own.count + 2;
     Room room(memory, 2 * width + 2);
     C infinite = (C)__longlong_as_double(0x7ff0000000000000ll);
     if (name_states(room, own, states, classes, blank)) {
-        if (threadIdx.x == 0) y[sequence] = narrow<T>(infinite - infinite);
+        if (threadIdx.x == 0) {
+            y[sequence] = narrow<T>(infinite);
+            bad.raise();
+        }
         return;
     }
     forward(room, x + sequence * classes, own, states, batch * classes, 0);
@@ -124,14 +129,12 @@ extern "C" __global__ void KERNEL(gradient)(ARGUMENTS, const T *__restrict__ g, 
     extern __shared__ double memory[];
     __shared__ C sums[32];
     int64_t sequence = blockIdx.x, stride = batch * classes;
-    Targets own = targets_of(sequence, targets, steps, lengths, most_steps, width, joined);
+    Targets own = targets_of(sequence, targets, steps, lengths, most_steps, batch, width, joined);
     int states = own.count < 0 ? 0 : 2 * (int)own.count + 2;
     Room room(memory, 2 * width + 2);
     dx += sequence * classes, history += sequence * most_steps * (2 * width + 2);
     if (name_states(room, own, states, classes, blank)) {
-        C infinite = (C)__longlong_as_double(0x7ff0000000000000ll);
-        for (int64_t i = threadIdx.x; i < most_steps * classes; i += blockDim.x)
-            dx[i / classes * stride + i % classes] = narrow<T>(infinite - infinite);
+        if (threadIdx.x == 0) bad.raise();
         return;
     }
     forward(room, x + sequence * classes, own, states, stride, history);
@@ -193,12 +196,13 @@ extern "C" __global__ void KERNEL(gradient)(ARGUMENTS, const T *__restrict__ g, 
 extern "C" __global__ void KERNEL(states)(Numbers targets, Numbers steps, Numbers lengths,
                                           int64_t *__restrict__ names, bool *__restrict__ jumps,
                                           int64_t *__restrict__ ends, int64_t most_steps,
-                                          int64_t classes, int64_t width, int32_t joined,
-                                          int64_t blank, int64_t count) {
+                                          Failure bad, int64_t batch, int64_t classes, int64_t width,
+                                          int64_t joined, int64_t blank, int64_t count) {
     FOR_EACH(i, count) {
         int64_t states = 2 * width + 2, sequence = i / states, s = i - sequence * states;
-        Targets own = targets_of(sequence, targets, steps, lengths, most_steps, width, joined);
+        Targets own = targets_of(sequence, targets, steps, lengths, most_steps, batch, width, joined);
         names[i] = class_of(own, s, classes, blank);
+        if (own.count < 0 || own.steps < 0 || names[i] < 0) bad.raise();
         bool jump = s == 2;
         if (s > 2 && s % 2 == 0) {  // labels that are not there count as 0
             int64_t label = s / 2 <= own.count ? class_of(own, s, classes, blank) : 0;

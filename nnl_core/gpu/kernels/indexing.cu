@@ -3,25 +3,19 @@
 // number, reads as 0 and writes nothing. Launched by `over_rows`: each thread goes through columns
 // of a row, which are neighbours in memory; what is read and written is moved once.
 
-// Where to say that a position is none: `Device.failure`.
-struct Bad {
-    int *failure;
-    int number;
-};
-
 // A position from 0 on, or with `from_end` from -length on; -1 for what is none.
-INLINE int64_t position(const Numbers &numbers, int64_t item, int64_t length, bool from_end, const Bad &bad) {
+INLINE int64_t position(const Numbers &numbers, int64_t item, int64_t length, bool from_end, const Failure &bad) {
     int64_t at = whole_at(numbers, item);
     if (from_end && at < 0 && at >= -length) at += length;
     if (at >= 0 && at < length) return at;
-    atomicMax(bad.failure, bad.number);
+    bad.raise();
     return -1;
 }
 
 #ifdef GATHER
 // Rows are (batch, outer, positions), of x as (batch, outer, length, columns).
 extern "C" __global__ void KERNEL(gather)(
-    const T *__restrict__ x, Numbers indices, Bad bad, T *__restrict__ y, int64_t outer,
+    const T *__restrict__ x, Numbers indices, Failure bad, T *__restrict__ y, int64_t outer,
     int64_t length, int64_t positions, int64_t rows, int64_t columns) {
     FOR_ROWS(row, rows) {
         int64_t rest = row;
@@ -39,7 +33,7 @@ extern "C" __global__ void KERNEL(gather)(
 
 // For each position of (batch, positions), the row of (batch, length) that it names; else `slots`.
 extern "C" __global__ void KERNEL(row_keys)(
-    Numbers indices, Bad bad, uint32_t *__restrict__ keys, int64_t length, int64_t slots,
+    Numbers indices, Failure bad, uint32_t *__restrict__ keys, int64_t length, int64_t slots,
     int64_t rows, int64_t columns) {
     FOR_ROWS(row, rows)
         FOR_COLUMNS(column, columns) {
@@ -57,7 +51,7 @@ struct Outer {
     int64_t axes, length[ELEMENTS], stride[ELEMENTS];
 };
 INLINE int64_t element_place(
-    const Numbers &indices, const Bad &bad, const Outer &outer, int64_t along, int64_t length, int64_t step, int64_t row,
+    const Numbers &indices, const Failure &bad, const Outer &outer, int64_t along, int64_t length, int64_t step, int64_t row,
     int64_t column, int64_t columns) {
     int64_t rest = row, from = column * step;
 #pragma unroll
@@ -68,7 +62,7 @@ INLINE int64_t element_place(
 }
 
 extern "C" __global__ void KERNEL(gather_elements)(
-    const T *__restrict__ x, Numbers indices, Bad bad, T *__restrict__ y, Outer outer,
+    const T *__restrict__ x, Numbers indices, Failure bad, T *__restrict__ y, Outer outer,
     int64_t along, int64_t length, int64_t step, int64_t rows, int64_t columns) {
     FOR_ROWS(row, rows)
         FOR_COLUMNS(column, columns) {
@@ -80,7 +74,7 @@ extern "C" __global__ void KERNEL(gather_elements)(
 }
 
 extern "C" __global__ void KERNEL(element_keys)(
-    Numbers indices, Bad bad, uint32_t *__restrict__ keys, Outer outer, int64_t along,
+    Numbers indices, Failure bad, uint32_t *__restrict__ keys, Outer outer, int64_t along,
     int64_t length, int64_t step, int64_t slots, int64_t rows, int64_t columns) {
     FOR_ROWS(row, rows)
         FOR_COLUMNS(column, columns) {
@@ -91,7 +85,7 @@ extern "C" __global__ void KERNEL(element_keys)(
 
 // The number of the last element that writes to each place: the largest.
 extern "C" __global__ void KERNEL(last_writers)(
-    Numbers indices, Bad bad, long long *__restrict__ y, Outer outer, int64_t along,
+    Numbers indices, Failure bad, long long *__restrict__ y, Outer outer, int64_t along,
     int64_t length, int64_t step, int64_t rows, int64_t columns) {
     FOR_ROWS(row, rows)
         FOR_COLUMNS(column, columns) {
@@ -106,7 +100,7 @@ extern "C" __global__ void KERNEL(last_writers)(
 struct Places {
     int64_t axes, length[DEPTH], stride[DEPTH];
 };
-INLINE int64_t slot_of(const Numbers &indices, const Bad &bad, const Places &places, int64_t apart, int64_t step, int64_t entry) {
+INLINE int64_t slot_of(const Numbers &indices, const Failure &bad, const Places &places, int64_t apart, int64_t step, int64_t entry) {
     int64_t slot = 0;
 #pragma unroll
     for (int d = 0; d < DEPTH; ++d) {
@@ -119,7 +113,7 @@ INLINE int64_t slot_of(const Numbers &indices, const Bad &bad, const Places &pla
 }
 
 extern "C" __global__ void KERNEL(gather_nd)(
-    const T *__restrict__ x, Numbers indices, Bad bad, T *__restrict__ y, Places places,
+    const T *__restrict__ x, Numbers indices, Failure bad, T *__restrict__ y, Places places,
     int64_t apart, int64_t step, int64_t rows, int64_t columns) {
     FOR_ROWS(row, rows) {
         int64_t slot = slot_of(indices, bad, places, apart, step, row);
@@ -133,7 +127,7 @@ extern "C" __global__ void KERNEL(gather_nd)(
 
 #ifdef NUMBERS
 extern "C" __global__ void KERNEL(one_hot)(
-    Numbers indices, Bad bad, T *__restrict__ y, Places places, int64_t apart, int64_t step,
+    Numbers indices, Failure bad, T *__restrict__ y, Places places, int64_t apart, int64_t step,
     int64_t rows, int64_t columns) {
     FOR_ROWS(row, rows) {
         int64_t slot = slot_of(indices, bad, places, apart, step, row);
@@ -143,7 +137,7 @@ extern "C" __global__ void KERNEL(one_hot)(
 #endif
 
 extern "C" __global__ void KERNEL(slot_keys)(
-    Numbers indices, Bad bad, uint32_t *__restrict__ keys, Places places, int64_t apart,
+    Numbers indices, Failure bad, uint32_t *__restrict__ keys, Places places, int64_t apart,
     int64_t step, int64_t slots, int64_t count) {
     FOR_EACH(entry, count) {
         int64_t slot = slot_of(indices, bad, places, apart, step, entry);
@@ -152,7 +146,7 @@ extern "C" __global__ void KERNEL(slot_keys)(
 }
 
 extern "C" __global__ void KERNEL(last_entries)(
-    Numbers indices, Bad bad, long long *__restrict__ last, Places places, int64_t apart,
+    Numbers indices, Failure bad, long long *__restrict__ last, Places places, int64_t apart,
     int64_t step, int64_t count) {
     FOR_EACH(entry, count) {
         int64_t slot = slot_of(indices, bad, places, apart, step, entry);
@@ -218,7 +212,7 @@ extern "C" __global__ void KERNEL(unraveled)(
 // `x = x a + b` at one position after the other: a thread for each column of (outer, steps, inner),
 // whose elements of the state (outer', length, inner') nobody else touches. Nothing is shared.
 extern "C" __global__ void KERNEL(recurrence)(
-    Numbers indices, Bad bad, const A *__restrict__ a, const B *__restrict__ b, Computing<T>::type *state,
+    Numbers indices, Failure bad, const A *__restrict__ a, const B *__restrict__ b, Computing<T>::type *state,
     T *__restrict__ seen, Outer outer, int64_t along, int64_t length, int64_t steps, int64_t inner,
     int64_t reverse, int64_t count) {
     FOR_EACH(item, count) {

@@ -93,14 +93,15 @@ extern "C" __global__ void KERNEL(determinant)(const T *x, T *y, W *space, int n
     if (threadIdx.x == 0) y[blockIdx.x] = narrow<T>(logarithm ? sum : product);
 }
 
-// y = the inverse, by elimination in (x, 1); NaN where x is singular or not finite.
-extern "C" __global__ void KERNEL(inverse)(const T *x, T *y, W *space, int n) {
+// y = the inverse, by elimination in (x, 1); NaN where x is not finite, fails where it is singular.
+extern "C" __global__ void KERNEL(inverse)(const T *x, T *y, W *space, int n, Failure bad) {
     const int pitch = 2 * n;
     W *a = work_space(space, (int64_t)n * pitch);
     const int64_t start = (int64_t)blockIdx.x * n * n;
     for (int at = threadIdx.x; at < n * n; at += blockDim.x)
         a[at / n * pitch + n + at % n] = at / n == at % n;
-    bool regular = read_matrix(x + start, a, n, pitch);
+    const bool finite = read_matrix(x + start, a, n, pitch);
+    bool regular = finite;
     for (int k = 0; k < n && regular; k++) {
         const Candidate pivot = find_pivot(a, n, pitch, k, 1);
         swap_rows(a, pitch, k, pivot.row, pitch);
@@ -116,16 +117,19 @@ extern "C" __global__ void KERNEL(inverse)(const T *x, T *y, W *space, int n) {
         }
         __syncthreads();
     }
+    if (finite && !regular && threadIdx.x == 0) bad.raise();
     for (int at = threadIdx.x; at < n * n; at += blockDim.x)
         y[start + at] = narrow<T>(regular ? a[at / n * pitch + n + at % n] : (W)NAN);
 }
 
-// y = the Cholesky factor of the symmetric part; NaN where that is not positive definite or not finite.
-extern "C" __global__ void KERNEL(cholesky)(const T *x, T *y, W *space, int n, bool upper) {
+// y = the Cholesky factor of the symmetric part; NaN where that is not finite, fails where it is not
+// positive definite.
+extern "C" __global__ void KERNEL(cholesky)(const T *x, T *y, W *space, int n, bool upper, Failure bad) {
     W *a = work_space(space, (int64_t)n * n);
     x += (int64_t)blockIdx.x * n * n;
     y += (int64_t)blockIdx.x * n * n;
-    bool definite = read_matrix(x, a, n, n);
+    const bool finite = read_matrix(x, a, n, n);
+    bool definite = finite;
     for (int at = threadIdx.x; at < n * n; at += blockDim.x) {
         const int i = at / n, j = at % n;
         if (j < i) a[at] = (a[at] + a[j * n + i]) / 2;
@@ -145,6 +149,7 @@ extern "C" __global__ void KERNEL(cholesky)(const T *x, T *y, W *space, int n, b
         }
         __syncthreads();
     }
+    if (finite && !definite && threadIdx.x == 0) bad.raise();
     for (int at = threadIdx.x; at < n * n; at += blockDim.x) {
         const int i = at / n, j = at % n;
         const W value = upper ? (i <= j ? a[j * n + i] : (W)0) : (j <= i ? a[at] : (W)0);

@@ -56,10 +56,10 @@ extern "C" __global__ void __launch_bounds__(256) KERNEL(count_chosen)(
 }
 
 // The places of the elements that are not 0, in order: as many as there is room for, or it is said
-// (`Device.failure`) that there are others.
+// that there are others.
 extern "C" __global__ void __launch_bounds__(256) KERNEL(list_chosen)(
-    Numbers mask, const uint32_t *__restrict__ before, int64_t *__restrict__ places, int *failure,
-    int number, int64_t room_for, int64_t count) {
+    Numbers mask, const uint32_t *__restrict__ before, int64_t *__restrict__ places, Failure bad,
+    int64_t room_for, int64_t count) {
     __shared__ uint32_t room[WARPS];
     int64_t first = (int64_t)blockIdx.x * TILE_ + threadIdx.x;
     int64_t next = before[blockIdx.x];
@@ -70,7 +70,7 @@ extern "C" __global__ void __launch_bounds__(256) KERNEL(list_chosen)(
         if (own && place < room_for) places[place] = at;
         next += total;
     }
-    if (threadIdx.x == 0 && blockIdx.x == gridDim.x - 1 && next != room_for) atomicMax(failure, number);
+    if (threadIdx.x == 0 && blockIdx.x == gridDim.x - 1 && next != room_for) bad.raise();
 }
 #endif
 

@@ -1,6 +1,23 @@
 // Sequences of several lengths, packed step by step: where their elements lie. All is small:
 // a thread for each step, sequence or pair of both.
 
+// Whether numbers go down from `most` or less (the first is `first`, if that is not negative) to 0 or
+// more, and sum to `count`: one block.
+extern "C" __global__ void KERNEL(check)(Numbers numbers, Failure bad, int64_t given, int64_t first,
+                                         int64_t most, int64_t count) {
+    __shared__ int64_t room[32];
+    bool wrong = false;
+    int64_t sum = 0;
+    for (int64_t i = threadIdx.x; i < given; i += blockDim.x) {
+        int64_t number = whole_at(numbers, i);
+        wrong |= number < 0 || number > (i ? whole_at(numbers, i - 1) : most);
+        wrong |= i == 0 && first >= 0 && number != first;
+        sum += number;
+    }
+    sum = block_all<Add>(sum, (int64_t)0, room);
+    if (wrong || sum != count) bad.raise();
+}
+
 // Of each step, how many of `batch` sequences have it, and how many elements come before it.
 extern "C" __global__ void KERNEL(steps)(Numbers lengths, int64_t *__restrict__ sizes,
                                          int64_t *__restrict__ starts, int64_t batch, int64_t steps) {

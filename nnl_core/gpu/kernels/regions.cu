@@ -10,8 +10,8 @@ struct Sizes {
 #ifdef TABLES
 // A thread for each box and bin along one axis (0: y, 1: x). What cannot be pooled fails.
 extern "C" __global__ void KERNEL(box_weights)(
-    const B *__restrict__ boxes, double *__restrict__ table, int2 *__restrict__ spans, int *failure,
-    int number, Sizes s, double scale, int64_t axis, int64_t ratio, int64_t most, int64_t count) {
+    const B *__restrict__ boxes, double *__restrict__ table, int2 *__restrict__ spans, Failure bad,
+    Sizes s, double scale, int64_t axis, int64_t ratio, int64_t most, int64_t count) {
     int64_t bins = axis ? s.bins_x : s.bins_y, length = axis ? s.width : s.height;
     FOR_EACH(item, count) {
         int64_t box = item / bins, bin = item - box * bins;
@@ -23,7 +23,7 @@ extern "C" __global__ void KERNEL(box_weights)(
         int first = (int)length, stop = 0;
         double points = ratio > 0 ? (double)ratio : needed > 1 ? (double)needed : 1.0;
         if (!(points * (double)count <= (double)most) || !(start - start == 0) || !(end - end == 0)) {
-            atomicMax(failure, number);
+            bad.raise();
             points = 0;
         }
         for (int64_t point = 0; point < (int64_t)points; ++point) {
@@ -47,12 +47,12 @@ extern "C" __global__ void KERNEL(box_weights)(
 // Which picture a box is in (-1: none), and what encloses all its bins: a thread for each box.
 extern "C" __global__ void KERNEL(box_hulls)(
     const B *__restrict__ boxes, const int2 *__restrict__ spans_y, const int2 *__restrict__ spans_x,
-    int *__restrict__ pictures, int4 *__restrict__ hulls, int *failure, int number, Sizes s, int64_t count) {
+    int *__restrict__ pictures, int4 *__restrict__ hulls, Failure bad, Sizes s, int64_t count) {
     FOR_EACH(box, count) {
         int64_t picture = whole_of(wide(boxes[box * 5]));
         if (picture < 0 || picture >= s.batch) {
             picture = -1;
-            atomicMax(failure, number);
+            bad.raise();
         }
         pictures[box] = (int)picture;
         int4 hull = make_int4((int)s.height, 0, (int)s.width, 0);
