@@ -42,7 +42,7 @@ _OPERATIONS: Mapping[type[ast.AST], Callable[..., Any]] = {
     ast.Sub: lambda a, b: a - b,
     ast.Mult: lambda a, b: a * b,
     ast.Div: lambda a, b: a / b,
-    ast.Pow: lambda a, b: a**b,
+    ast.Pow: lambda a, b: _power(a, b),
     ast.USub: lambda a: -a,
     ast.UAdd: lambda a: a,
     ast.Lt: sympy.Lt,
@@ -51,6 +51,12 @@ _OPERATIONS: Mapping[type[ast.AST], Callable[..., Any]] = {
     ast.GtE: sympy.Ge,
 }
 _NAMES: Mapping[str, sympy.Expr] = {"x": X, "w": W, "pi": sympy.pi, "e": sympy.E}
+
+
+def _power(base: sympy.Expr, exponent: sympy.Expr) -> sympy.Expr:
+    if exponent.is_number and abs(exponent) > 64:
+        raise ValueError(f"exponent {exponent} is above 64")
+    return base**exponent
 
 
 def _sinc(t: sympy.Expr) -> sympy.Expr:
@@ -348,7 +354,7 @@ def monotone(expression: sympy.Expr) -> Monotone | None:
     ((symbol, plane),) = parts.items()
     u = sympy.Symbol("u", real=True)
     g = sympy.simplify(core.subs(W, u / symbol))
-    if g.has(symbol) or g.has(W) or not sympy.diff(g, u).is_positive:
+    if g.has(symbol) or g.has(W) or not sympy.simplify(g.diff(u)).is_positive:
         return None
     return Monotone(plane, u, g)
 
