@@ -14,10 +14,11 @@ BENCHMARKS = {
     "hooks": "benchmarks.hooks",
     "import": "benchmarks.imports",
     "lines": "benchmarks.lines",
+    "onn": "benchmarks.onn.compare",
     "operators": "benchmarks.operators",
     "resume": "benchmarks.resume",
 }
-WITH_OPTIONS = {"cpu", "gpu"}  # whose run takes further arguments
+WITH_OPTIONS = {"cpu", "gpu", "onn"}  # whose run takes further arguments
 THREAD_VARIABLES = (
     "MKL_NUM_THREADS",
     "NNL_NUM_THREADS",

@@ -42,7 +42,7 @@ class Worker:
     def __init__(self, build: Build) -> None:
         self.build = build
         self.served: Served | None = None
-        self.imported = _memory("VmRSS")
+        self.imported = memory("VmRSS")
 
     def first(self, case: str, path: str) -> dict[str, Any]:
         """Build the workload and do its first step; return seconds and result."""
@@ -54,7 +54,7 @@ class Worker:
         self.served.step()
         seconds = perf_counter() - start
         del values
-        _forget_peak()  # compilers' memory and the file's arrays are not the steps'
+        forget_peak()  # compilers' memory and the file's arrays are not the steps'
         planned = getattr(self.served, "planned", None)
         return {"seconds": seconds, "result": self.served.result(), "planned": planned}
 
@@ -75,7 +75,7 @@ class Worker:
 
     def memory(self) -> int:
         """Return how many bytes the steps needed at their peak, beyond the imported library."""
-        return _memory("VmHWM") - self.imported
+        return memory("VmHWM") - self.imported
 
     def _stepped(self) -> Served:
         assert self.served is not None
@@ -84,27 +84,32 @@ class Worker:
 
 
 def serve(build: Build) -> None:
-    """Answer each line of the standard input; an error is an answer."""
+    """Answer commands about workloads."""
+    answer(Worker(build))
+
+
+def answer(worker: object) -> None:
+    """Answer each line of the standard input by a worker's method; an error is an answer."""
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # what a library prints is no answer
-    worker = Worker(build)
     for line in sys.stdin:
         command, *arguments = json.loads(line)
         try:
-            answer = {"answer": getattr(worker, command)(*arguments)}
+            found = {"answer": getattr(worker, command)(*arguments)}
         except Exception as error:
-            answer = {"error": f"{type(error).__name__}: {error}"}
-        print(json.dumps(answer), file=answers, flush=True)
+            found = {"error": f"{type(error).__name__}: {error}"}
+        print(json.dumps(found), file=answers, flush=True)
 
 
-def _memory(field: str) -> int:
+def memory(field: str) -> int:
+    """Return a figure of this process in bytes."""
     for line in STATUS.read_text("utf-8").splitlines():
         if line.startswith(f"{field}:"):
             return int(line.split()[1]) * 1024
     raise LookupError(f"{STATUS} has no {field}")
 
 
-def _forget_peak() -> None:
+def forget_peak() -> None:
     """Begin a new peak where nothing is held that was only needed to get here."""
     gc.collect()
     if hasattr(libc := ctypes.CDLL(None), "malloc_trim"):

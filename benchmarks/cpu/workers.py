@@ -7,7 +7,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
@@ -35,27 +35,33 @@ class Kind(NamedTuple):
 
 
 KINDS = {
-    "NNL": Kind("nnl_worker", list),
-    "PyTorch": Kind("torch_worker", lambda: [threads()], TORCH),
-    "torch.compile": Kind("torch_worker", lambda: [threads(), "compile"], TORCH),
-    "nnabla": Kind("nnabla_worker", list, NNABLA),
-    "ONNX Runtime": Kind("onnx_worker", lambda: [threads()], ONNX, INFERENCE),
+    "NNL": Kind("cpu.nnl_worker", list),
+    "PyTorch": Kind("cpu.torch_worker", lambda: [threads()], TORCH),
+    "torch.compile": Kind("cpu.torch_worker", lambda: [threads(), "compile"], TORCH),
+    "nnabla": Kind("cpu.nnabla_worker", list, NNABLA),
+    "ONNX Runtime": Kind("cpu.onnx_worker", lambda: [threads()], ONNX, INFERENCE),
 }
 
 
 class Worker:
     """A process that runs one workload in one library, with caches of compiled code of its own."""
 
-    def __init__(self, name: str, cache: Path, backend: str | None = None) -> None:
+    def __init__(
+        self,
+        name: str,
+        cache: Path,
+        backend: str | None = None,
+        kinds: Mapping[str, Kind] = KINDS,
+    ) -> None:
         self.name = name
-        kind = KINDS[name]
+        kind = kinds[name]
         python = sys.executable if kind.peer is None else str(peer_python(kind.peer))
         arguments = kind.arguments()
         if kind.peer is None and backend is not None:
             arguments.append(backend)
         variables = {"NNL_CACHE_DIR": str(cache), "TORCHINDUCTOR_CACHE_DIR": str(cache)}
         self.process = subprocess.Popen(
-            [python, "-m", f"benchmarks.cpu.{kind.module}", *arguments],
+            [python, "-m", f"benchmarks.{kind.module}", *arguments],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,

@@ -1,0 +1,1 @@
+"""Operational layers in NNL beside FastONN's formulation of them in PyTorch."""
