@@ -248,13 +248,17 @@ class _Writer:
 
 
 def statements(
-    named: Mapping[str, sympy.Expr], dialect: Dialect, declaration: str = "", end: str = ";"
+    named: Mapping[str, sympy.Expr],
+    dialect: Dialect,
+    declaration: str = "",
+    end: str = ";",
+    temporary: str = "t_",
 ) -> list[str]:
     """Write assignments of named expressions; what they have in common is computed once.
 
     ``declaration`` stands before each, as ``"const float "``. Temporaries are ``t_0``, ``t_1``, ...
     """
-    shared, reduced = sympy.cse(list(named.values()), symbols=sympy.numbered_symbols("t_"))
+    shared, reduced = sympy.cse(list(named.values()), symbols=sympy.numbered_symbols(temporary))
     pairs = [*((str(symbol), e) for symbol, e in shared), *zip(named, reduced, strict=True)]
     return [f"{declaration}{name} = {write(e, dialect)}{end}" for name, e in pairs]
 

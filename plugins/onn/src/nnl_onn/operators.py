@@ -24,6 +24,7 @@ from nnl_core import functions as F
 from nnl_core.errors import ShapeError
 from nnl_core.graph.operator import Array
 from nnl_core.graph.spec import Spec
+from nnl_onn import kernels_c
 from nnl_onn.connections import Connections, Lengths, only, places
 from nnl_onn.expressions import in_order
 from nnl_onn.nodal import find_nodal
@@ -204,7 +205,8 @@ def operate_weight_infer(g: Spec, x: Spec, w: Spec, a: Spec | None, **options: A
 @operate_gradients.infer
 def operate_gradients_infer(g: Spec, x: Spec, w: Spec, **options: Any) -> tuple[Spec, Spec]:
     """As data and weight."""
-    _same("g", g, _check(x, w, {**options, "derivative": "x"}))
+    for path in "xw":
+        _same("g", g, _check(x, w, {**options, "derivative": path}))
     return x, w
 
 
@@ -319,3 +321,5 @@ operate.samples(operate_samples)
 operate_data.samples(operate_data_samples)
 operate_weight.samples(operate_weight_samples)
 operate_gradients.samples(operate_gradients_samples)
+
+kernels_c.attach(operate, operate_data, operate_weight, operate_gradients)
