@@ -32,10 +32,14 @@ class Nodal:
     gx: Form | None = None
     gw: Form | None = None
 
+    def __call__(self, x: Array, w: Array) -> Array:
+        """Return ``psi`` of two arrays, broadcast."""
+        return self.function()(x, w)
+
     @property
     def is_surrogate(self) -> bool:
-        """Whether its gradients are the author's, and not derived from its expression."""
-        return self.gx is not None or self.gw is not None
+        """Whether its gradients are meant to differ from the derivatives of its expression."""
+        return isinstance(self.psi, str) and not self.gx is self.gw is None
 
     def form(self, path: str = "") -> sympy.Expr | Function:
         """Return ``psi``, or a derivative by the letters of ``path``, as expression or function.
@@ -43,13 +47,12 @@ class Nodal:
         The first letter of a path picks the author's gradient where there is one. Raises
         `NotDifferentiableError` for a derivative that nobody gave.
         """
-        given: Form | None = self.psi
-        if path and self.is_surrogate:
-            own = self.gx if path[0] == "x" else self.gw
-            if own is not None:
-                given, path = own, path[1:]
-        else:
+        given = self.psi
+        if not self.is_surrogate:
             path = in_order(path)
+        own = {"x": self.gx, "w": self.gw}.get(path[:1])
+        if own is not None:
+            given, path = own, path[1:]
         if isinstance(given, str):
             return differentiate(parse(given), path)
         if path:
@@ -57,7 +60,6 @@ class Nodal:
                 f"nodal operator {self.psi!r} is a function without a derivative by {path!r}; give "
                 "gx and gw as expressions in x and w"
             )
-        assert given is not None
         return given
 
     def expression(self, path: str = "") -> sympy.Expr | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from nnl_core.hooks import HookspecSpec, LayerSpec, OperatorSet, Plugin
+from nnl_core.hooks import CommandSpec, HookspecSpec, LayerSpec, OperatorSet, Plugin
 from nnl_onn.hooks import ActivationSpec, NodalSpec, PoolSpec
 
 _NODAL = {
@@ -53,7 +53,26 @@ class OnnPlugin(Plugin):
                 f"{home}:transposed_operational",
                 "operational neurons of decoders, which enlarge",
             ),
+            LayerSpec(
+                "onn.self_operational",
+                "nnl_onn.self_onn:self_operational",
+                "generative neurons: polynomials of the input",
+            ),
+            LayerSpec(
+                "onn.transposed_self_operational",
+                "nnl_onn.self_onn:transposed_self_operational",
+                "generative neurons of decoders, which enlarge",
+            ),
+            LayerSpec(
+                "onn.super_operational",
+                "nnl_onn.super_neurons:super_operational",
+                "generative neurons with shifted kernels",
+            ),
         ]
+
+    def nnl_commands(self) -> list[CommandSpec]:
+        """Name the command that searches for operator sets."""
+        return [CommandSpec("onn", "nnl_onn.command", "search for operator sets of a project")]
 
     def nnl_onn_activations(self) -> list[ActivationSpec]:
         """Name the activations that are no function of ``F``."""

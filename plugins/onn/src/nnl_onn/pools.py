@@ -25,6 +25,13 @@ class Pool:
 
     select: Callable[[Array], Array] | None = None
 
+    def __call__(self, values: Array) -> Array:
+        """Return the pool of values along their last axis."""
+        if self.select is None:
+            return np.asarray(values.sum(axis=-1))
+        chosen = self.select(values)[..., np.newaxis]
+        return np.asarray(np.take_along_axis(values, chosen, -1)[..., 0])
+
 
 def first_maximum(values: Array) -> Array:
     """Return where the largest value is, the first of equal ones; NaN counts as the largest."""
