@@ -19,7 +19,7 @@ from nnl_core.gpu.kernel import FOLDER, Kernel, unit_name
 from nnl_core.gpu.toolchain import find_compiler
 
 OPTIONS = ("-std=c++17", "-O3", "-lineinfo", "-w")
-ASSURED = 32 << 10  # bytes of dynamic shared memory that every kernel may have beside its own
+ASSURED = 48 << 10  # bytes of shared memory, its own and dynamic, that every kernel may have
 ERROR_LINE = re.compile(r"\((\d+)\): error: |:(\d+):(?:\d+:)? (?:fatal )?error: ")
 
 
@@ -59,11 +59,12 @@ class Compiler:
             with self.device:
                 found = self._modules[kernel.text].get_function(kernel.symbol)
             self._functions[key] = found
-        if shared > max(ASSURED, self._shared.get(key, 0)):
-            attribute = self.device.cuda.function_attribute.MAX_DYNAMIC_SHARED_SIZE_BYTES
-            with self.device:
-                found.set_attribute(attribute, shared)
+        if shared > self._shared.get(key, 0):
             self._shared[key] = shared
+            with self.device:
+                if shared + found.shared_size_bytes > ASSURED:
+                    attribute = self.device.cuda.function_attribute.MAX_DYNAMIC_SHARED_SIZE_BYTES
+                    found.set_attribute(attribute, shared)
         return found
 
     def _load(self, texts: tuple[str, ...]) -> Any:
@@ -75,13 +76,13 @@ class Compiler:
 def source_of(texts: Iterable[str]) -> str:
     """Return one source of several texts, each in a namespace of its own name."""
     parts = [(FOLDER / "common.cuh").read_text()]
+    names = []
     for text in texts:
         name = unit_name(text)
-        parts.append(
-            f"#define UNIT {name}\nnamespace {name} {{\n{text}\n}}\nusing namespace {name};\n"
-            "#undef UNIT\n"
-        )
-    return "\n".join(parts)
+        names.append(name)
+        parts.append(f"#define UNIT {name}\nnamespace {name} {{\n{text}\n}}\n#undef UNIT\n")
+    # Behind all of them, so that no unit sees the names of another.
+    return "\n".join([*parts, *(f"using namespace {name};" for name in names), ""])
 
 
 def compiled(source: str, architecture: str) -> bytes:

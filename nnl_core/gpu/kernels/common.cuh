@@ -7,7 +7,7 @@
 #endif
 #include <stdint.h>
 
-#define INLINE static __device__ __forceinline__
+#define INLINE __device__ __forceinline__  // not static: a unit may leave some unused
 
 typedef __nv_bfloat16 bfloat16;
 

@@ -7,8 +7,6 @@
 //   T, C     a log probability, and what it is computed in
 // States are: the start, then blank, label, blank, ..., blank. What no length or label can be fails.
 
-static const double NEVER = -1e30;  // the logarithm of probability 0
-
 // The labels of one sequence.
 struct Targets {
     Numbers all;
@@ -38,6 +36,8 @@ INLINE int32_t class_of(Targets targets, int64_t state, int64_t classes, int64_t
 }
 
 #ifdef T
+static const double NEVER = -1e30;  // the logarithm of probability 0
+
 // Shares of what arrives at a state: it stayed, stepped, or jumped.
 struct Arrivals {
     C stayed, stepped, jumped, top, total;

@@ -2,7 +2,7 @@
 // gives the same result each time: ranks are counted in order, never taken from a counter that
 // threads race for.
 
-constexpr int THREADS_ = 256, WARPS = THREADS_ / 32, ROUNDS = 8, TILE_ = THREADS_ * ROUNDS;
+[[maybe_unused]] constexpr int THREADS_ = 256, WARPS = THREADS_ / 32, ROUNDS = 8, TILE_ = THREADS_ * ROUNDS;
 
 // Exclusive sums over a block of 256 threads; `total` is the sum of all.
 INLINE uint32_t sums_before(uint32_t own, uint32_t *room, uint32_t &total) {
