@@ -9,7 +9,8 @@ from typing import TypeAlias, cast
 
 from nnl_core import Variable
 from nnl_core import functions as F
-from nnl_core.errors import OperatorError, PluginError
+from nnl_core.errors import OperatorError, PluginError, UnknownComponentError
+from nnl_core.hooks.loading import did_you_mean
 from nnl_core.session import current_session
 from nnl_onn.hooks import ActivationSpec
 from nnl_onn.nodal import find_nodal
@@ -69,10 +70,13 @@ def find_activation(name: str) -> Activation:
     manager = current_session().manager
     if isinstance(name, str) and name.isidentifier() and callable(getattr(F, name, None)):
         return cast(Activation, getattr(F, name))
-    record = manager.component(ActivationSpec, name)
-    found = manager.resolve(record)
+    records = {record.name: record for record in manager.collect(ActivationSpec)}
+    if name not in records:
+        hint = did_you_mean(str(name), {*records, *dir(F)}) or "; it may be a function of F"
+        raise UnknownComponentError(f"unknown activation {name!r}{hint}")
+    found = manager.resolve(records[name])
     if not callable(found):
-        raise PluginError(f"activation {name!r} ({record.target}) is no function")
+        raise PluginError(f"activation {name!r} ({records[name].target}) is no function")
     return cast(Activation, found)
 
 
