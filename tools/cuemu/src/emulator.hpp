@@ -35,6 +35,7 @@ struct Function { // what a CUfunction points to
     std::vector<std::pair<size_t, size_t>> shared; // offset and size of its __shared__ variables
     size_t shared_bytes;
     int dynamic_limit;
+    bool opted_in; // to more shared memory than usual, by setting the limit
 };
 
 struct Global {

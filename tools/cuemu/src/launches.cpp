@@ -16,8 +16,7 @@ static CUresult check_size(const Function &function, Dim grid, Dim block, unsign
         return fail(CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES,
                     name + ": more threads than its __launch_bounds__ allow");
     bool usual = dynamic_shared + function.shared_bytes <= SHARED_USUAL;
-    bool opted_in = function.dynamic_limit > SHARED_USUAL;
-    if (dynamic_shared > unsigned(function.dynamic_limit) || (!usual && !opted_in))
+    if (dynamic_shared > unsigned(function.dynamic_limit) || (!usual && !function.opted_in))
         return fail(CUDA_ERROR_INVALID_VALUE, name + ": " + std::to_string(dynamic_shared) +
                                                   " bytes of dynamic shared memory; raise its "
                                                   "MAX_DYNAMIC_SHARED_SIZE_BYTES first");
@@ -72,6 +71,7 @@ CUresult cuFuncSetAttribute(CUfunction handle, CUfunction_attribute attribute, i
     if (value < 0 || value + function->shared_bytes > SHARED_OPT_IN)
         return CUDA_ERROR_INVALID_VALUE;
     function->dynamic_limit = value;
+    function->opted_in = true;
     return CUDA_SUCCESS;
 }
 
