@@ -73,14 +73,19 @@ def test_parameters_begin_uniform_within_one_over_the_number_of_taps():
         assert abs(parameter.d.mean()) < 0.02
 
 
-def test_parameters_are_made_once_and_may_be_fixed_or_left_out():
+def test_parameters_are_made_once_and_may_be_left_out():
     x = data(1, 2, 5)
     with nnl.parameter_scope("first"):
-        one = value(operational(x, 3, (3,), FOUR[0], fix_parameters=True, with_bias=False))
-        two = value(operational(x, 3, (3,), FOUR[0], fix_parameters=True, with_bias=False))
+        one = value(operational(x, 3, (3,), FOUR[0], with_bias=False))
+        two = value(operational(x, 3, (3,), FOUR[0], with_bias=False))
     np.testing.assert_array_equal(one, two)
     assert list(nnl.get_parameters()) == ["first/operational/W"]
-    assert not nnl.get_parameters(grad_only=True)
+
+
+def test_fixed_parameters_get_no_gradient():
+    x = Variable((1, 2, 5))
+    assert operational(x, 3, (3,), FOUR[0]).need_grad
+    assert not operational(x, 3, (3,), FOUR[0], fix_parameters=True).need_grad
 
 
 def test_initial_values_are_taken():
