@@ -29,6 +29,8 @@ from nnl_onn.connections import Connections, Lengths, only, places
 from nnl_onn.expressions import in_order
 from nnl_onn.nodal import find_nodal
 from nnl_onn.pools import find_pool
+from nnl_onn.powers import power_sum as power_sum  # of the same namespace
+from nnl_onn.powers import powers as powers
 from nnl_onn.samples import (
     operate_data_samples,
     operate_gradients_samples,
