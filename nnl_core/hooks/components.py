@@ -100,13 +100,21 @@ class Components:
         return loading.resolve(record.target, f"{word} {record.name!r}{source}")
 
     def _hook(self, kind: str | type[Record]) -> str:
-        kinds: dict[object, str] = {}
-        for hook, (info, _) in self._hooks.items():
-            if info.role == "provider":
-                kinds |= {hook: hook, info.kind: hook, info.record: hook}
+        kinds = self._kinds()
+        if kind not in kinds:  # a plugin may define it
+            self._ensure_loaded()
+            kinds = self._kinds()
         try:
             return kinds[kind]
         except KeyError:
             words = [word for word in kinds if isinstance(word, str)]
             hint = loading.did_you_mean(str(kind), words)
             raise HookError(f"no plugin contributes anything called {kind!r}{hint}") from None
+
+    def _kinds(self) -> dict[object, str]:
+        """Return the hook of each kind of records, by all that it is called."""
+        kinds: dict[object, str] = {}
+        for hook, (info, _) in self._hooks.items():
+            if info.role == "provider":
+                kinds |= {hook: hook, info.kind: hook, info.record: hook}
+        return kinds

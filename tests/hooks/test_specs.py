@@ -11,9 +11,10 @@ from typing import NamedTuple
 import pytest
 
 from nnl_core import hooks
-from nnl_core.errors import HookError, PluginConflictError
+from nnl_core.errors import HookError, PluginConflictError, UnknownComponentError
 from nnl_core.hooks import Event, Plugin, SolverSpec, decision, event, provider, records
 from nnl_core.hooks.checks import info_of, specifications
+from nnl_core.hooks.entry import entry_for
 from nnl_core.hooks.manager import PluginManager
 from nnl_core.hooks.selection import Selection
 
@@ -132,6 +133,12 @@ def loaded(*plugins: Plugin) -> PluginManager:
     )
     manager.load(plugins)
     return manager
+
+
+def test_a_kind_that_a_plugin_defines_is_known_before_plugins_were_looked_for():
+    manager = PluginManager(Selection(), discover=False, built_in=[entry_for(nas())])
+    with pytest.raises(UnknownComponentError, match="unknown evaluator 'best'"):
+        manager.component(EvaluatorSpec, "best")
 
 
 def test_a_plugins_own_hooks_exist_before_others_are_checked():
