@@ -15,6 +15,7 @@ from nnl_core.gpu.compiler import KernelError, compiled, source_of
 from nnl_core.gpu.kernel import (
     C_TYPES,
     THREADS,
+    Address,
     Argument,
     Call,
     Emission,
@@ -22,10 +23,9 @@ from nnl_core.gpu.kernel import (
     Launch,
     blocks,
     c_type,
-    given,
-    result,
 )
 from nnl_core.graph.operator import KernelSource, Operator
+from nnl_core.graph.spec import Spec
 
 ARRAY = """
 template <class T> struct nnl_array {
@@ -42,28 +42,50 @@ PLAIN = "sm_80"  # for which expressions are compiled to see whether they do
 
 
 def emit_foreign(call: Call) -> Emission | None:
-    """Return the launch of the ``"cuda"`` kernel that is attached to an operator, or selected.
+    """Return launches of the ``"cuda"`` kernel that is attached to an operator, or selected.
 
     Its text defines ``__device__ void ENTRY(nnl_array<T> y, ..., nnl_array<const T> x, ...)``: the
     outputs, then the inputs, of the types of their elements. Options: ``dtypes`` (names; default
     ``("float32",)``), ``block`` (threads, or (x, y, z); default 256), ``grid`` (blocks, or
     (x, y, z); default: as many as give each element of the first output a thread), ``shared``
-    (bytes of dynamic shared memory). Where these depend on shapes, a rule makes the kernel.
-    ``None`` where there is none, or it does not compile.
+    (bytes of dynamic shared memory), ``scratch`` (bytes of memory that comes as one more output, of
+    ``uint8_t``), ``stages`` (grids: the function is launched with each of them in turn, and is
+    given the number of the stage as its last argument, an ``int32_t``). Where these depend on
+    shapes, a rule makes the kernel. ``None`` where there is none, or it does not compile.
     """
     kernel = attached_source(
         call.operator, "cuda", call.inputs, call.outputs, call.attributes, C_TYPES
     )
     if kernel is None:
         return None
-    function, arguments = _function(call, kernel)
+    scratch = _number(call, kernel, "scratch", 0)
+    stages = kernel.options.get("stages")
+    function, arguments = _function(call, kernel, scratch, stages is not None)
     if _is_refused(call.operator, function.text, kernel.text, call.device.architecture):
         return None
-    block = _shape(call, kernel, "block", THREADS)
+    block = _shape(call, "block", kernel.options.get("block", THREADS))
     each = math.prod(block)
-    grid = _shape(call, kernel, "grid", blocks(call.outputs[0].size, each))
     shared = _number(call, kernel, "shared", 0)
-    return Emission((Launch(function, grid, block, arguments, shared),))
+    if stages is None:
+        grids: Sequence[object] = [kernel.options.get("grid", blocks(call.outputs[0].size, each))]
+    elif isinstance(stages, tuple | list):
+        grids = stages
+    else:
+        raise OperatorError(
+            f"operator {call.name!r}: option 'stages' of its CUDA kernel is {stages!r}; give the "
+            "grid of each"
+        )
+    launches = [
+        Launch(
+            function,
+            _shape(call, "grid" if stages is None else "stages", grid),
+            block,
+            arguments if stages is None else (*arguments, np.int32(number)),
+            shared,
+        )
+        for number, grid in enumerate(grids)
+    ]
+    return Emission(tuple(launches), (scratch,) if scratch else ())
 
 
 def expression_compiles(operator: Operator, statement: str, inputs: Mapping[int, str]) -> bool:
@@ -75,14 +97,18 @@ def expression_compiles(operator: Operator, statement: str, inputs: Mapping[int,
     return not _is_refused(operator, text, operator.expression or "", PLAIN)
 
 
-def _function(call: Call, kernel: KernelSource) -> tuple[Kernel, tuple[Argument, ...]]:
+def _function(
+    call: Call, kernel: KernelSource, scratch: int, in_stages: bool
+) -> tuple[Kernel, tuple[Argument, ...]]:
     """Return a kernel that describes the arrays and calls the text's function."""
     parameters: list[str] = []
     described: list[str] = []
     arrays: list[str] = []
     arguments: list[Argument] = []
+    memory = [Spec((scratch,), np.dtype(np.uint8))] if scratch else []
     values = [
         *(("out", k, spec) for k, spec in enumerate(call.outputs)),
+        *(("scratch", k, spec) for k, spec in enumerate(memory)),
         *(("in", k, spec) for k, spec in enumerate(call.inputs)),
     ]
     for kind, position, spec in values:
@@ -92,13 +118,16 @@ def _function(call: Call, kernel: KernelSource) -> tuple[Kernel, tuple[Argument,
             continue
         element = f"{'const ' if kind == 'in' else ''}{c_type(spec.dtype)}"
         parameters.append(f"{element} *{name}")
-        arguments.append(result(position) if kind == "out" else given(position))
+        arguments.append(Address(kind, position))
         lengths = [f"{name}_{axis}" for axis in range(len(spec.shape))]
         parameters += [f"int64_t {length}" for length in lengths]
         arguments += [np.int64(length) for length in spec.shape]
         described.append(f"const int64_t {name}_shape[] = {{{', '.join([*lengths, '1'])}}};")
         size = " * ".join(lengths) or "1"
         arrays.append(f"nnl_array<{element}>{{{name}, {name}_shape, {len(lengths)}, {size}}}")
+    if in_stages:
+        parameters.append("int32_t stage")
+        arrays.append("stage")
     used = list(definitions(call.operator, call.attributes, call.inputs, call.outputs, C_TYPES))
     text = "\n".join(
         [
@@ -128,8 +157,7 @@ def _is_refused(operator: Operator, text: str, own: str, architecture: str) -> b
     return False
 
 
-def _shape(call: Call, kernel: KernelSource, name: str, default: int) -> Shape:
-    found = kernel.options.get(name, default)
+def _shape(call: Call, name: str, found: object) -> Shape:
     lengths: Sequence[object] = found if isinstance(found, tuple | list) else (found,)
     if not 1 <= len(lengths) <= 3 or not all(isinstance(one, int) and one >= 0 for one in lengths):
         raise OperatorError(

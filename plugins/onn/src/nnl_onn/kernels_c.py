@@ -18,8 +18,7 @@ from nnl_core.graph.spec import Spec
 from nnl_onn.expressions import Dialect, c_dialect, statements, write
 from nnl_onn.networks import median_network
 from nnl_onn.nodal import Nodal, find_nodal
-from nnl_onn.terms import M as _M
-from nnl_onn.terms import Terms, terms
+from nnl_onn.terms import M, Terms, terms
 
 FOLDER = Path(__file__).parent / "kernels"
 UNITS = 32  # of the gradients' work at least, where there are as many maps and samples
@@ -119,7 +118,8 @@ def source(form: Form, at: tuple[int, int] | None) -> str | None:
         return None
     kind, mask = TYPES[form.dtype]
     dialect = DIALECTS[kind]
-    defined = {"T": kind, "M": mask, "TAPS": str(math.prod(form.kernel))}
+    inline = "static inline __attribute__((always_inline))"
+    defined = {"ONN_INLINE": inline, "T": kind, "M": mask, "TAPS": str(math.prod(form.kernel))}
     for name in ("kernel", "stride", "dilation"):
         defined[f"ONN_{name.upper()}"] = "{" + ", ".join(map(str, getattr(form, name))) + "}"
     defined |= _of_data(found, form, dialect)
@@ -128,9 +128,9 @@ def source(form: Form, at: tuple[int, int] | None) -> str | None:
     defined["ONN_PICKED"] += " " + constants
     defined["ONN_RESULTS"] = " ".join(statements(found.results, dialect, "const T "))
     if found.value is not None:
-        defined |= _of_pool(form, math.prod(form.kernel))
+        defined |= pool_macros(form.pool, math.prod(form.kernel), "value[{}][i]")
         defined["ONN_VALUE"] = " ".join(statements({"v": found.value}, dialect, "const T "))
-        if all(one.free_symbols <= {_M} for one in found.results.values()):
+        if all(one.free_symbols <= {M} for one in found.results.values()):
             defined["ONN_FOLLOWS"] = ""
     files = ["elementary.c", "layout.c", "select.c", "operate.c"]
     if at is not None:
@@ -142,11 +142,12 @@ def source(form: Form, at: tuple[int, int] | None) -> str | None:
     if "b" in form.factors:
         defined["HAS_B"] = ""
     lines = ["#include <stdlib.h>", *(f"#define {name} {text}" for name, text in defined.items())]
-    return "\n".join([*lines, *(_read(file) for file in files)])
+    return "\n".join([*lines, *(read(file) for file in files)])
 
 
 @functools.cache
-def _read(file: str) -> str:
+def read(file: str) -> str:
+    """Return the text of a file of kernels."""
     return (FOLDER / file).read_text("utf-8")
 
 
@@ -170,16 +171,16 @@ def _of_data(found: Terms, form: Form, dialect: Dialect) -> dict[str, str]:
     }
 
 
-def _of_pool(form: Form, taps: int) -> dict[str, str]:
-    """Return the macros by which a pool selects."""
-    rank = taps - 1 if form.pool == "max" else (taps - 1) // 2
+def pool_macros(pool: str, taps: int, value: str) -> dict[str, str]:
+    """Return the macros by which a pool selects; ``value`` with a number in it is that of a tap."""
+    rank = taps - 1 if pool == "max" else (taps - 1) // 2
     defined = {"ONN_SELECTS": "", "RANK": str(rank)}
     if taps > UNROLLED:
         return defined
-    lines = [f"T s{k} = value[{k}][i];" for k in range(taps)]
+    lines = [f"T s{k} = {value.format(k)};" for k in range(taps)]
     total = " + ".join(f"s{k}" for k in range(taps))
     lines.append(f"const T all = {total}; odd += all - all; M q = 0;")
-    if form.pool == "max":
+    if pool == "max":
         lines.append("T m = s0;")
         for k in range(1, taps):
             lines.append(f"{{ const int c = s{k} > m; m = c ? s{k} : m; q = c ? {k} : q; }}")
@@ -190,5 +191,5 @@ def _of_pool(form: Form, taps: int) -> dict[str, str]:
                 f"h = s{low} < s{high} ? s{high} : s{low}; s{low} = l; s{high} = h; }}"
             )
         lines.append(f"const T m = s{rank};")
-        lines += [f"q = value[{k}][i] == m ? {k} : q;" for k in reversed(range(taps))]
+        lines += [f"q = {value.format(k)} == m ? {k} : q;" for k in reversed(range(taps))]
     return {**defined, "ONN_CHOOSE": " ".join(lines)}

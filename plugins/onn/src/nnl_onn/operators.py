@@ -24,7 +24,7 @@ from nnl_core import functions as F
 from nnl_core.errors import ShapeError
 from nnl_core.graph.operator import Array
 from nnl_core.graph.spec import Spec
-from nnl_onn import kernels_c
+from nnl_onn import kernels_c, kernels_cuda
 from nnl_onn.connections import Connections, Lengths, only, places
 from nnl_onn.expressions import in_order
 from nnl_onn.nodal import find_nodal
@@ -325,3 +325,4 @@ operate_weight.samples(operate_weight_samples)
 operate_gradients.samples(operate_gradients_samples)
 
 kernels_c.attach(operate, operate_data, operate_weight, operate_gradients)
+kernels_cuda.attach(operate, operate_data, operate_weight, operate_gradients)

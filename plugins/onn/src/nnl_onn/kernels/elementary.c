@@ -1,5 +1,5 @@
-/* Elementary functions in float that compilers vectorise: no branches, no tables. NaN stays NaN. */
-#define ONN_INLINE static inline __attribute__((always_inline))
+/* Elementary functions in float, in C and in CUDA, that compilers vectorise: no branches, no tables.
+   NaN stays NaN. */
 
 ONN_INLINE float onn_from_bits(uint32_t bits) {
     float value;
@@ -32,15 +32,15 @@ ONN_INLINE float onn_half_turn(float r, float whole) {
 
 /* Arguments are brought to half a turn by pi in two floats: exact for up to a million of turns. */
 ONN_INLINE float onn_sin(float a) {
-    const float whole = __builtin_fmaf(a, 0.318309886f, ONN_ROUND), k = whole - ONN_ROUND;
-    const float r = __builtin_fmaf(k, 8.74227766e-8f, __builtin_fmaf(k, -3.14159274f, a));
+    const float whole = fmaf(a, 0.318309886f, ONN_ROUND), k = whole - ONN_ROUND;
+    const float r = fmaf(k, 8.74227766e-8f, fmaf(k, -3.14159274f, a));
     return onn_half_turn(r, whole);
 }
 
 ONN_INLINE float onn_cos(float a) {
-    const float whole = __builtin_fmaf(a, 0.318309886f, 0.5f) + ONN_ROUND;
+    const float whole = fmaf(a, 0.318309886f, 0.5f) + ONN_ROUND;
     const float k = whole - ONN_ROUND - 0.5f;
-    const float r = __builtin_fmaf(k, 8.74227766e-8f, __builtin_fmaf(k, -3.14159274f, a));
+    const float r = fmaf(k, 8.74227766e-8f, fmaf(k, -3.14159274f, a));
     return onn_half_turn(r, whole);
 }
 
@@ -54,8 +54,8 @@ struct onn_parts {
 ONN_INLINE struct onn_parts onn_exponential(float a, float least, float most) {
     a = a > most ? most : a;
     a = a < least ? least : a;
-    const float whole = __builtin_fmaf(a, 1.44269504f, ONN_ROUND), n = whole - ONN_ROUND;
-    const float r = __builtin_fmaf(n, -1.42860677e-6f, __builtin_fmaf(n, -0.693145752f, a));
+    const float whole = fmaf(a, 1.44269504f, ONN_ROUND), n = whole - ONN_ROUND;
+    const float r = fmaf(n, -1.42860677e-6f, fmaf(n, -0.693145752f, a));
     const float s = r * r;
     float even = 1.3888889e-3f, odd = 1.9841270e-4f;
     even = even * s + 4.1666667e-2f;
@@ -64,8 +64,9 @@ ONN_INLINE struct onn_parts onn_exponential(float a, float least, float most) {
     odd = odd * s + 1.6666667e-1f;
     even = even * s + 1.0f;
     const uint32_t shift = onn_bits(whole) << 23;
-    return (struct onn_parts){even, r + r * s * odd, onn_from_bits(shift + (126 << 23)),
-                              onn_from_bits((126 << 23) - shift)};
+    const struct onn_parts parts = {even, r + r * s * odd, onn_from_bits(shift + (126 << 23)),
+                                    onn_from_bits((126 << 23) - shift)};
+    return parts;
 }
 
 ONN_INLINE float onn_exp(float a) {
@@ -88,4 +89,15 @@ ONN_INLINE float onn_tanh(float a) {
     const struct onn_parts e = onn_exponential(a, -10.0f, 10.0f);
     const float sum = e.up + e.down, difference = e.up - e.down;
     return (e.even * difference + e.odd * sum) / (e.even * sum + e.odd * difference);
+}
+
+/* The larger and the smaller of two; NaN if one of them is. */
+ONN_INLINE T onn_max(T a, T b) {
+    const T c = a > b ? a : b;
+    return a != a ? a : c;
+}
+
+ONN_INLINE T onn_min(T a, T b) {
+    const T c = a < b ? a : b;
+    return a != a ? a : c;
 }

@@ -6,17 +6,6 @@
    rows of the plane; what the last columns read there is used by nobody. */
 enum { VECTOR = 8, BLOCK = 256, SPATIAL = 3 };
 
-/* The larger and the smaller of two; NaN if one of them is. */
-ONN_INLINE T onn_max(T a, T b) {
-    const T c = a > b ? a : b;
-    return a != a ? a : c;
-}
-
-ONN_INLINE T onn_min(T a, T b) {
-    const T c = a < b ? a : b;
-    return a != a ? a : c;
-}
-
 static const int64_t KERNEL[] = ONN_KERNEL, STRIDE[] = ONN_STRIDE, DILATION[] = ONN_DILATION;
 
 struct layout {
