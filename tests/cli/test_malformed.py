@@ -102,7 +102,7 @@ MISTAKES = {
     ),
     "a value that is none of a few": (
         ("[model]", 'precision = "float_32"\n[model]'),
-        "nnl.toml: precision = 'float_32': input should be 'float32', 'mixed_float16' or "
+        "nnl.toml: precision = 'float_32': input should be 'float32', 'tf32', 'mixed_float16' or "
         "'mixed_bfloat16'; did you mean 'float32'?",
     ),
     "two keys of which one is enough": (

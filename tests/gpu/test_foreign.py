@@ -117,12 +117,14 @@ def test_a_kernel_computes_what_its_operator_means():
         }
     }
     """
-    options = {
-        "dtypes": ("float32", "float64"),
-        "grid": lambda outputs, inputs, attributes: -(-max(outputs[0].shape[0], 1) // 64),
-        "block": 64,
-    }
-    running_sum.kernel("cuda", KernelSource(text, "running_sum", options))
+
+    def kernel(inputs, outputs, attributes):
+        """A thread for each row."""
+        grid = -(-max(outputs[0].shape[0], 1) // 64)
+        options = {"dtypes": ("float32", "float64"), "block": 64, "grid": grid}
+        return KernelSource(text, "running_sum", options)
+
+    running_sum.kernel("cuda", kernel)
     check_operator(running_sum, "cuda")
     y = running_sum(Variable.from_numpy_array(ONES))
     assert [who for _, who in computed_by(y)] == ["cuda"]
@@ -146,7 +148,7 @@ def test_dynamic_shared_memory_is_as_large_as_asked_for():
         y.data[threadIdx.x] = turned[blockDim.x - 1 - threadIdx.x];
     }
     """
-    options = {"grid": 1, "block": 64, "shared": lambda outputs, inputs, attributes: 64 * 4}
+    options = {"grid": 1, "block": 64, "shared": 64 * 4}
     operator = made("cuda_kernels::turned", text, lambda x: x[::-1].copy(), options)
     x = np.arange(64, dtype=np.float32)
     np.testing.assert_array_equal(run(operator, x), x[::-1])

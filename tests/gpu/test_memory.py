@@ -140,7 +140,7 @@ MODEL = """
 from nnl_core import F, PF
 
 def wide(x):
-    return PF.affine(F.tanh(PF.affine(x, 2048, name="a")), 512, name="b")
+    return PF.affine(F.tanh(PF.affine(x, 6144, name="a")), 512, name="b")
 """
 
 
