@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -118,77 +119,68 @@ def power_sum_samples(rng: np.random.Generator) -> Iterator[Sample]:
 # Kernels -----------------------------------------------------------------------------------------
 
 _DTYPES = ("float32", "float64")
+_BLOCK, _THREADS = 1024, 256  # elements of a unit in C, threads of a block in CUDA
 
-# Both go over ``rows`` of the elements behind the axis, block by block, so that a power is read
-# while it is still in the cache. From q to q + 1, perm(q, d) grows by (q + 1) / (q + 1 - d).
-_C_SHAPE = """
-#define BLOCK 1024
-static int64_t rows_of(const struct nnl_array *x) {
-    int64_t count = 1;
-    for (int64_t k = 0; k < ATTRIBUTE_axis; k++) count *= x->shape[k];
-    return count;
-}
-"""
-
-_C_POWERS = (
-    _C_SHAPE
-    + """
-int powers(const struct nnl_array *inputs, struct nnl_array *outputs) {
-    const int64_t rows = rows_of(inputs), order = ATTRIBUTE_order, d = ATTRIBUTE_derivative;
-    if (inputs[0].size == 0) return 0;
-    const int64_t inner = inputs[0].size / rows;
-    for (int64_t row = 0; row < rows; row++)
-        for (int64_t start = 0; start < inner; start += BLOCK) {
-            const int64_t count = inner - start < BLOCK ? inner - start : BLOCK;
-            const TYPE_x *restrict x = (const TYPE_x *)inputs[0].data + row * inner + start;
-            TYPE_y *y = (TYPE_y *)outputs[0].data + row * order * inner + start;
-            TYPE_y factorial = 1;
-            for (int64_t q = 1; q <= order; q++, y += inner) {
-                if (q <= d) {
-                    factorial *= q;
-                    for (int64_t i = 0; i < count; i++) y[i] = q < d ? 0 : factorial;
-                } else if (q == 1) {
-                    for (int64_t i = 0; i < count; i++) y[i] = x[i];
-                } else {
-                    const TYPE_y growth = (TYPE_y)q / (TYPE_y)(q - d);
-                    const TYPE_y *before = y - inner;
-                    for (int64_t i = 0; i < count; i++) y[i] = before[i] * x[i] * growth;
-                }
+# A unit is up to a block of elements behind the axis, so that a power is read while it is still in
+# the cache. From q to q + 1, perm(q, d) grows by (q + 1) / (q + 1 - d).
+_C_POWERS = """
+int powers(
+    const struct nnl_array *inputs, struct nnl_array *outputs, int64_t begin, int64_t end
+) {
+    const int64_t order = ATTRIBUTE_order, d = ATTRIBUTE_derivative;
+    int64_t inner = 1;
+    for (int64_t k = ATTRIBUTE_axis; k < inputs[0].rank; k++) inner *= inputs[0].shape[k];
+    const int64_t blocks = (inner + BLOCK - 1) / BLOCK;
+    for (int64_t unit = begin; unit < end; unit++) {
+        const int64_t row = unit / blocks, start = unit % blocks * BLOCK;
+        const int64_t count = inner - start < BLOCK ? inner - start : BLOCK;
+        const TYPE_x *restrict x = (const TYPE_x *)inputs[0].data + row * inner + start;
+        TYPE_y *y = (TYPE_y *)outputs[0].data + row * order * inner + start;
+        TYPE_y factorial = 1;
+        for (int64_t q = 1; q <= order; q++, y += inner) {
+            if (q <= d) {
+                factorial *= q;
+                for (int64_t i = 0; i < count; i++) y[i] = q < d ? 0 : factorial;
+            } else if (q == 1) {
+                for (int64_t i = 0; i < count; i++) y[i] = x[i];
+            } else {
+                const TYPE_y growth = (TYPE_y)q / (TYPE_y)(q - d);
+                const TYPE_y *before = y - inner;
+                for (int64_t i = 0; i < count; i++) y[i] = before[i] * x[i] * growth;
             }
         }
+    }
     return 0;
 }
 """
-)
 
-_C_POWER_SUM = (
-    _C_SHAPE
-    + """
-int power_sum(const struct nnl_array *inputs, struct nnl_array *outputs) {
-    const int64_t rows = rows_of(inputs + 1), d = ATTRIBUTE_derivative;
-    const int64_t order = inputs[0].shape[ATTRIBUTE_axis], last = d > 1 ? d : 1;
-    if (inputs[1].size == 0) return 0;
-    const int64_t inner = inputs[1].size / rows;
-    for (int64_t row = 0; row < rows; row++)
-        for (int64_t start = 0; start < inner; start += BLOCK) {
-            const int64_t count = inner - start < BLOCK ? inner - start : BLOCK;
-            const TYPE_x *restrict x = (const TYPE_x *)inputs[1].data + row * inner + start;
-            TYPE_y *restrict y = (TYPE_y *)outputs[0].data + row * inner + start;
-            const TYPE_g *restrict g = (const TYPE_g *)inputs[0].data + row * order * inner + start;
-            for (int64_t i = 0; i < count; i++) y[i] = 0;
-            for (int64_t q = order; q >= last; q--) {
-                TYPE_y factor = 1;
-                for (int64_t k = 0; k < d; k++) factor *= q - k;
-                const TYPE_g *restrict term = g + (q - 1) * inner;
-                for (int64_t i = 0; i < count; i++) y[i] = y[i] * x[i] + term[i] * factor;
-            }
-            if (d == 0)
-                for (int64_t i = 0; i < count; i++) y[i] *= x[i];
+_C_POWER_SUM = """
+int power_sum(
+    const struct nnl_array *inputs, struct nnl_array *outputs, int64_t begin, int64_t end
+) {
+    const int64_t order = inputs[0].shape[ATTRIBUTE_axis], d = ATTRIBUTE_derivative;
+    int64_t inner = 1;
+    for (int64_t k = ATTRIBUTE_axis; k < inputs[1].rank; k++) inner *= inputs[1].shape[k];
+    const int64_t blocks = (inner + BLOCK - 1) / BLOCK;
+    for (int64_t unit = begin; unit < end; unit++) {
+        const int64_t row = unit / blocks, start = unit % blocks * BLOCK;
+        const int64_t count = inner - start < BLOCK ? inner - start : BLOCK;
+        const TYPE_x *restrict x = (const TYPE_x *)inputs[1].data + row * inner + start;
+        TYPE_y *restrict y = (TYPE_y *)outputs[0].data + row * inner + start;
+        const TYPE_g *restrict g = (const TYPE_g *)inputs[0].data + row * order * inner + start;
+        for (int64_t i = 0; i < count; i++) y[i] = 0;
+        for (int64_t q = order; q >= (d > 1 ? d : 1); q--) {
+            TYPE_y factor = 1;
+            for (int64_t k = 0; k < d; k++) factor *= q - k;
+            const TYPE_g *restrict term = g + (q - 1) * inner;
+            for (int64_t i = 0; i < count; i++) y[i] = y[i] * x[i] + term[i] * factor;
         }
+        if (d == 0)
+            for (int64_t i = 0; i < count; i++) y[i] *= x[i];
+    }
     return 0;
 }
 """
-)
 
 _CUDA_POWERS = """
 __device__ void powers(nnl_array<TYPE_y> y, nnl_array<const TYPE_x> x) {
@@ -230,17 +222,36 @@ __device__ void power_sum(
 """
 
 
-def _blocks(
-    outputs: Sequence[Spec], inputs: Sequence[Spec], attributes: Mapping[str, object]
-) -> int:
+def _c_kernel(
+    inputs: Sequence[Spec],
+    outputs: Sequence[Spec],
+    attributes: Mapping[str, int],
+    *,
+    entry: str,
+    text: str,
+) -> KernelSource:
+    """Share blocks of rows among threads."""
+    shape, axis = inputs[-1].shape, attributes["axis"]
+    units = math.prod(shape[:axis]) * -(-math.prod(shape[axis:]) // _BLOCK)
+    options: dict[str, object] = {"dtypes": _DTYPES, "units": units}
+    return KernelSource(f"#define BLOCK {_BLOCK}\n{text}", entry, options)
+
+
+def _cuda_kernel(
+    inputs: Sequence[Spec],
+    outputs: Sequence[Spec],
+    attributes: Mapping[str, int],
+    *,
+    entry: str,
+    text: str,
+) -> KernelSource:
     """Give each element of ``x`` a thread."""
-    return max(1, -(-inputs[-1].size // 256))
+    grid = max(1, -(-inputs[-1].size // _THREADS))
+    options: dict[str, object] = {"dtypes": _DTYPES, "block": _THREADS, "grid": grid}
+    return KernelSource(text, entry, options)
 
 
-_OPTIONS: dict[str, object] = {"dtypes": _DTYPES}
-_CUDA_OPTIONS: dict[str, object] = {"dtypes": _DTYPES, "grid": _blocks}
-
-powers.kernel("c", KernelSource(_C_POWERS, "powers", _OPTIONS))
-power_sum.kernel("c", KernelSource(_C_POWER_SUM, "power_sum", _OPTIONS))
-powers.kernel("cuda", KernelSource(_CUDA_POWERS, "powers", _CUDA_OPTIONS))
-power_sum.kernel("cuda", KernelSource(_CUDA_POWER_SUM, "power_sum", _CUDA_OPTIONS))
+powers.kernel("c", functools.partial(_c_kernel, entry="powers", text=_C_POWERS))
+power_sum.kernel("c", functools.partial(_c_kernel, entry="power_sum", text=_C_POWER_SUM))
+powers.kernel("cuda", functools.partial(_cuda_kernel, entry="powers", text=_CUDA_POWERS))
+power_sum.kernel("cuda", functools.partial(_cuda_kernel, entry="power_sum", text=_CUDA_POWER_SUM))
