@@ -88,8 +88,8 @@ extern "C" __global__ void __launch_bounds__(512)
     C *sums = (C *)room;
     int lane = threadIdx.x % team;
     int64_t row = (int64_t)blockIdx.x * (blockDim.x / team) + threadIdx.x / team;
-    int end = row < rows ? n : 0;
-    int64_t start = row < rows ? row * n * VECTOR : 0;
+    int end = row < rows ? n - lane : 0;  // chunks from the thread's first one on
+    int64_t start = row < rows ? (row * n + lane) * VECTOR : 0;
     x += start, y += start;
     if (Operation::PAIR) other += start;
     C top = 0, sum = 0;
@@ -97,7 +97,7 @@ extern "C" __global__ void __launch_bounds__(512)
     C held[HELD][VECTOR], pair[Operation::PAIR ? HELD : 1][VECTOR];
 #pragma unroll
     for (int k = 0; k < HELD; k++) {
-        int i = lane + k * team;
+        int i = k * team;
         if (i < end) {
             widen(held[k], load<VECTOR>(x + i * VECTOR));
             if (Operation::PAIR) widen(pair[Operation::PAIR ? k : 0], load<VECTOR>(other + i * VECTOR));
@@ -107,14 +107,14 @@ extern "C" __global__ void __launch_bounds__(512)
         top = -infinite<C>();
 #pragma unroll
         for (int k = 0; k < HELD; k++)
-            if (lane + k * team < end)
+            if (k * team < end)
 #pragma unroll
                 for (int j = 0; j < VECTOR; j++) top = larger(top, held[k][j]);
         top = Operation::base(team_all<Larger>(top, -infinite<C>(), team, sums));
     }
 #pragma unroll
     for (int k = 0; k < HELD; k++)
-        if (lane + k * team < end)
+        if (k * team < end)
 #pragma unroll
             for (int j = 0; j < VECTOR; j++)
                 sum += Operation::term(
@@ -122,14 +122,14 @@ extern "C" __global__ void __launch_bounds__(512)
     C known = Operation::prepared(team_all<Add>(sum, (C)0, team, sums), (C)number);
 #pragma unroll
     for (int k = 0; k < HELD; k++) {
-        int i = lane + k * team;
+        int i = k * team;
         if (i < end) store(y + i * VECTOR, results(held[k], pair[Operation::PAIR ? k : 0], top, known));
     }
 #else
     C mine[VECTOR], its[VECTOR];
     if (Operation::FALLS) {
         Falling<C> falling = Falling<C>::nothing();
-        for (int i = lane; i < end; i += team) {
+        for (int i = 0; i < end; i += team) {
             widen(mine, load<VECTOR>(x + i * VECTOR));
 #pragma unroll
             for (int j = 0; j < VECTOR; j++) falling.add(mine[j]);
@@ -137,7 +137,7 @@ extern "C" __global__ void __launch_bounds__(512)
         falling = team_all<JoinFalling>(falling, Falling<C>::nothing(), team, room);
         top = Operation::base(falling.top), sum = falling.sum;
     } else {
-        for (int i = lane; i < end; i += team) {
+        for (int i = 0; i < end; i += team) {
             widen(mine, load<VECTOR>(x + i * VECTOR));
             if (Operation::PAIR) widen(its, load<VECTOR>(other + i * VECTOR));
 #pragma unroll
@@ -147,7 +147,7 @@ extern "C" __global__ void __launch_bounds__(512)
         sum = team_all<Add>(sum, (C)0, team, sums);
     }
     C known = Operation::prepared(sum, (C)number);
-    for (int i = lane; i < end; i += team) {
+    for (int i = 0; i < end; i += team) {
         widen(mine, load<VECTOR>(x + i * VECTOR));
         if (Operation::PAIR) widen(its, load<VECTOR>(other + i * VECTOR));
         store(y + i * VECTOR, results(mine, its, top, known));
