@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import subprocess
 import sys
 import tomllib
 
@@ -83,6 +84,25 @@ def test_a_search_gives_the_same_again_and_goes_on_where_it_ended(project, capsy
     assert search(project) == 0
     assert log.read_bytes() == whole
     assert "trial 2:" not in capsys.readouterr().out
+
+
+def test_a_search_that_is_killed_goes_on_to_the_same_log(project, capsys):
+    device = ["--device", "numpy"]
+    assert search(project, *device) == 0
+    log = project / "search" / "trials.jsonl"
+    whole = log.read_bytes()
+    log.unlink()
+    text = f"from nnl_core.cli import main; main(['onn', 'search', '.', *{SETS + device}])"
+    command = [sys.executable, "-c", text]
+    with subprocess.Popen(command, cwd=project, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        next(line for line in process.stdout if line.startswith("trial 3:"))
+        process.kill()
+    begun = log.read_bytes()
+    assert 3 <= begun.count(b"\n") < whole.count(b"\n")
+    assert whole.startswith(begun[: begun.rfind(b"\n") + 1])
+    assert search(project, *device) == 0
+    assert log.read_bytes() == whole
 
 
 def test_a_layer_is_found_by_its_place_and_once(project, capsys):

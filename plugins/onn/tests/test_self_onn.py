@@ -108,6 +108,23 @@ def test_the_weight_of_a_convolution_as_first_power_gives_that_convolution():
     np.testing.assert_allclose(y.d, F.convolution(x, kernel).d, rtol=1e-5, atol=1e-6)
 
 
+def test_a_weight_with_the_powers_one_after_another_is_read_by_swapping_axes():
+    x, joined = drawn((2, 3, 5, 4), (4, 2 * 3, 3, 3))
+    powers = np.concatenate([x.d, x.d**2], axis=1)
+    w = Variable.from_numpy_array(joined.d.reshape(4, 2, 3, 3, 3).swapaxes(1, 2).copy())
+    expected = F.convolution(Variable.from_numpy_array(powers), joined)
+    np.testing.assert_allclose(self_operate(x, w).d, expected.d, rtol=1e-12)
+
+
+def test_powers_are_made_in_single_precision_where_the_rest_is_half():
+    x = Variable.from_numpy_array(np.full((1, 1, 3), 0.1, np.float32))
+    w = Variable.from_numpy_array(np.ones((1, 1, 3, 1), np.float32))
+    with nnl.mixed_precision("float16"):
+        y = self_operate(x, w)
+    assert y.d.dtype == np.float16
+    np.testing.assert_allclose(y.d, 0.111, rtol=1e-3)
+
+
 def test_first_weights_are_uniform_with_the_gain_of_tanh():
     self_operational(Variable((1, 8, 9, 9)), 40, (3, 3), order=3)
     w = nnl.get_parameters()["self_operational/W"]

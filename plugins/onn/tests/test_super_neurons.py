@@ -134,6 +134,20 @@ def test_a_layer_learns_where_to_look():
     assert 3 * np.tanh(raw / 3) == pytest.approx(2, abs=0.1)
 
 
+def test_backends_agree():
+    x, w, shift = drawn((2, 3, 6, 5), (4, 3, 2, 3, 3), (4, 3, 2))
+    given = [Variable.from_numpy_array(one.d.astype(np.float32)) for one in (x, w, shift)]
+    results = []
+    for backend in ("numpy", "native"):
+        with nnl.backend_scope(backend):
+            y = super_operate(*given, 1, pad=1)
+            gradients = nnl.grad([F.sum(F.sin(y))], given)
+            nnl.forward_all([y, *gradients])
+            results.append([one.d.copy() for one in (y, *gradients)])
+    for first, second in zip(*results, strict=True):
+        np.testing.assert_allclose(first, second, rtol=1e-4, atol=1e-5)
+
+
 def test_random_shifts_are_drawn_in_the_limit_and_not_trained():
     super_operational(Variable((1, 8, 9, 9)), 16, (3, 3), limit=1.5, shifts="random")
     assert "super_operational/shift" not in nnl.get_parameters()

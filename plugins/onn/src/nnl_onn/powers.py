@@ -16,7 +16,7 @@ from nnl_core.graph.operator import Array
 from nnl_core.graph.spec import Spec
 
 
-@defop("onn::powers", save=("x",))
+@defop("onn::powers", save=("x",), precision="full")
 def powers(x: Array, *, order: int, axis: int, derivative: int = 0) -> Array:
     """Stack ``x, x^2, ..., x^order``, or a derivative of each by ``x``, along a new ``axis``.
 
@@ -31,7 +31,7 @@ def powers(x: Array, *, order: int, axis: int, derivative: int = 0) -> Array:
     return np.stack(rows, axis)
 
 
-@defop("onn::power_sum", save=("g", "x"))
+@defop("onn::power_sum", save=("g", "x"), precision="full")
 def power_sum(g: Array, x: Array, *, axis: int, derivative: int = 0) -> Array:
     """Return the sum along ``axis`` of ``g[q] x^(q + 1)``, or a derivative of it by ``x``.
 
