@@ -79,6 +79,10 @@ CASES = {
     "sizes of another sum": Bad("padded_places", (np.array([3, 1]),), PADDED, "5 packed elements"),
     "sizes of another batch": Bad("padded_places", (np.array([4, 1]),), PADDED, "the first 3"),
     "sizes that increase": Bad("padded_places", (np.array([3, 0, 2]),), PADDED, "not increase"),
+    "shift that is no whole number": Bad(
+        "bit_shift", (np.ones(3, np.uint8), np.array([1, 0.5, 2])), {"direction": "LEFT"},
+        "give from 0 to 7",
+    ),
     "singular matrix": Bad(
         "batch_inv", (np.stack([REGULAR, np.ones((3, 3))]),), {}, "a matrix is singular"
     ),

@@ -1,9 +1,10 @@
-"""CUDA kernels of elementwise operators that have several results."""
+"""CUDA kernels of elementwise operators that no C expression is: several results, or failures."""
 
 from __future__ import annotations
 
 import numpy as np
 
+from nnl_core.gpu.families.elementwise import strides_of
 from nnl_core.gpu.kernel import (
     FLOATING,
     Call,
@@ -12,11 +13,13 @@ from nnl_core.gpu.kernel import (
     c_type,
     computing_type,
     emitter,
+    failing,
     given,
     kernel,
     over,
     result,
 )
+from nnl_core.gpu.strides import any_type, columns_of, numbers, room_for
 
 
 def _kernel(call: Call, entry: str) -> Kernel | None:
@@ -47,3 +50,23 @@ def vat_gradient(call: Call) -> Emission | None:
     number = np.float64(call.attributes["eps"])
     arguments = (given(0), result(0), result(1), number)
     return Emission((over(run, call.outputs[0].size, arguments),))
+
+
+@emitter("nnl::bit_shift")
+def bit_shift(call: Call) -> Emission | None:
+    """A thread for each element, which looks for its two operands."""
+    x, shift = call.inputs
+    y = call.outputs[0]
+    assert x is not None
+    assert shift is not None
+    places = [strides_of(one, y.shape) for one in (x, shift)]
+    axes = list(zip(y.shape, *places, strict=True)) or [(1, 0, 0)]
+    room = room_for(len(axes))
+    message = (
+        f"{call.name}: a shift is not a whole number; give from 0 to {8 * x.dtype.itemsize - 1}"
+    )
+    is_left = call.attributes["direction"] == "LEFT"
+    text = kernel("pointwise.cu", "shift", BITS=c_type(y.dtype), RANK=room)
+    where = (given(0), *any_type(given(1), shift.dtype), *failing(call, message), result())
+    where += (*numbers(len(axes)), *columns_of(axes, room), *numbers(is_left))
+    return Emission((over(text, y.size, where),))

@@ -1,5 +1,7 @@
-// Elementwise kernels of several results. T is an element, C what it is computed in. Memory-bound.
+// Elementwise kernels that no C expression is. Memory-bound.
 
+#ifdef T
+// Of several results: T is an element, C what it is computed in.
 INLINE float half_away(float x) { return roundf(x); }
 INLINE double half_away(double x) { return round(x); }
 
@@ -29,3 +31,31 @@ extern "C" __global__ void KERNEL(kept)(const T *__restrict__ g, T *__restrict__
         nothing[i] = narrow<T>((C)0);
     }
 }
+
+#else
+// Where elements of an output lie in both operands: along each axis, how far apart.
+struct Operands {
+    int64_t axes, length[RANK], left[RANK], right[RANK];
+};
+
+// BITS moved by whole numbers, 0 where all of them are moved out.
+extern "C" __global__ void KERNEL(shift)(const BITS *__restrict__ x, Numbers shifts, Failure bad,
+                                         BITS *__restrict__ y, Operands operands, int64_t is_left,
+                                         int64_t count) {
+    FOR_EACH(i, count) {
+        int64_t rest = i, from = 0, by = 0;
+#pragma unroll
+        for (int axis = RANK - 1; axis >= 0; axis--)
+            if (axis < operands.axes) {
+                int64_t at = split(rest, operands.length[axis]);
+                from += at * operands.left[axis];
+                by += at * operands.right[axis];
+            }
+        int64_t shift = whole_at(shifts, by);
+        BITS bits = x[from];
+        if (shift == INT64_MIN) bad.raise();
+        bool inside = shift >= 0 && shift < 8 * (int)sizeof(BITS);
+        y[i] = (BITS)(!inside ? 0 : is_left ? bits << shift : bits >> shift);
+    }
+}
+#endif
