@@ -46,7 +46,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--out",
         type=Path,
         metavar="FOLDER",
-        help="for the results (default: search, beside PROJECT)",
+        help="for the results (default: search, in the project's folder)",
     )
     search.add_argument(
         "--layers", nargs="+", default=[], metavar="LAYER",
@@ -63,6 +63,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         )  # fmt: skip
     search.add_argument(
         "--metric",
+        metavar="NAME",
         help="what makes a set better (default: validation/loss, or without that data train/loss)",
     )
     for option, number, text in (
@@ -72,7 +73,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         ("elite", 3, "plasticity: how many sets a layer gets"),
     ):
         search.add_argument(
-            f"--{option}", type=int, default=number, help=f"{text} (default: {number})"
+            f"--{option}",
+            type=int,
+            default=number,
+            metavar="COUNT",
+            help=f"{text} (default: {number})",
         )
 
 
@@ -180,20 +185,19 @@ def _rank(
     """Return the operators of each layer's elite, and the health of all sets."""
     from nnl_onn.search import elite, monitor, rank
 
+    def changes(drawn: list[list[int]], seed: int) -> list[list[float]]:
+        print(f"training {len(log.records) + 1} of {arguments.runs}: seed {seed}", flush=True)
+        operators = [
+            [searched.complete(layer, sets[n]) for n in of_layer]
+            for layer, of_layer in zip(searched.layers, drawn, strict=True)
+        ]
+        return searched.changes(operators, seed)
+
     maps = [layer.maps for layer in searched.layers]
-    changes = monitor(
-        lambda drawn, seed: searched.changes(
-            [
-                [searched.complete(layer, sets[n]) for n in of_layer]
-                for layer, of_layer in zip(searched.layers, drawn, strict=True)
-            ],
-            seed,
-        ),
-        log, maps, len(sets), arguments.runs, arguments.seed,
-    )  # fmt: skip
+    trained = monitor(changes, log, maps, len(sets), arguments.runs, arguments.seed)
     found: list[object] = []
     health: dict[str, object] = {}
-    for layer, of_layer in zip(searched.layers, changes, strict=True):
+    for layer, of_layer in zip(searched.layers, trained, strict=True):
         ranked = rank(of_layer, len(sets))
         print(f"{layer.label}:")
         for number, value in ranked:
