@@ -10,10 +10,12 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import sympy
+
 from nnl_core import KernelSource
 from nnl_core.graph.operator import Operator
 from nnl_core.graph.spec import Spec
-from nnl_onn.expressions import statements
+from nnl_onn.expressions import Dialect, statements
 from nnl_onn.kernels_c import DIALECTS, TYPES, Form, form_of, pool_macros, read
 from nnl_onn.terms import M, terms
 
@@ -85,17 +87,18 @@ def source(form: Form, factor: str | None, chunks: int) -> str | None:
         "T": kind,
         "M": "int",
         "TAPS": str(taps),
-        "ONN_PLANES": " ".join(statements(found.planes, dialect, "const T ", temporary="p_")),
-        "ONN_CONSTANTS": " ".join(statements(found.constants, dialect, "const T ", temporary="u_")),
-        "ONN_RESULTS": " ".join(statements(found.results, dialect, "const T ")),
+        "ONN_PLANES": _declared(found.planes, dialect, "p_"),
+        "ONN_CONSTANTS": _declared(found.constants, dialect, "u_"),
     }
     for name in ("kernel", "stride", "dilation"):
         defined[f"ONN_{name.upper()}"] = "{" + ", ".join(map(str, getattr(form, name))) + "}"
     if found.value is not None:
         defined |= pool_macros(form.pool, taps, "value[{}]")
-        defined["ONN_VALUE"] = " ".join(statements({"v": found.value}, dialect, "const T "))
+        defined["ONN_VALUE"] = _declared({"v": found.value}, dialect)
         if all(one.free_symbols <= {M} for one in found.results.values()):
             defined["ONN_FOLLOWS"] = ""
+    for name, result in found.results.items():
+        defined[f"ONN_{name.upper()}"] = _declared({name: result}, dialect)
     names = [name for name, _ in form.results]
     if names != ["y"]:
         defined |= {f"HAS_{name.upper()}": "" for name in names}
@@ -106,3 +109,7 @@ def source(form: Form, factor: str | None, chunks: int) -> str | None:
     lines = [f"#define {name} {text}" for name, text in defined.items()]
     after = [f"#undef {name}" for name in defined]
     return "\n".join([*lines, read("elementary.c"), read("operate.cu"), *after])
+
+
+def _declared(named: Mapping[str, sympy.Expr], dialect: Dialect, temporary: str = "t_") -> str:
+    return " ".join(statements(named, dialect, "[[maybe_unused]] const T ", temporary=temporary))

@@ -61,9 +61,8 @@ def terms(
     if selects:
         grows = monotone(psi)  # of u = w f; of the largest u it is the largest
         value = psi if grows is None else W * grows.plane
-        if not factors and all(path == "" for _, path in paths):
-            result = M if grows is None else grows.g.subs(grows.u, M)
-            results = dict.fromkeys(results, result)
+        if not factors and paths == (("y", ""),):
+            results["y"] = M if grows is None else grows.g.subs(grows.u, M)
     given = sympy.Tuple(*results.values(), *([] if value is None else [value]))
     core, parts = planes(given)
     renamed = {symbol: X for symbol, part in parts.items() if part == X}

@@ -2,7 +2,9 @@
 // both at once: a thread for each element of the data, which gathers from all placements that reach
 // it, and a block for each connection, which sums over samples and placements. Where a pool selects,
 // a stage before them notes the selected taps of some samples at a time.
-constexpr int KERNEL[] = ONN_KERNEL, STRIDE[] = ONN_STRIDE, DILATION[] = ONN_DILATION;
+#define ONN_UNUSED [[maybe_unused]]
+static __device__ constexpr int KERNEL[] = ONN_KERNEL, STRIDE[] = ONN_STRIDE,
+                               DILATION[] = ONN_DILATION;
 constexpr int UNROLL = TAPS <= 32 ? TAPS : 1, THREADS = 256;
 
 struct onn_layout {
@@ -64,7 +66,7 @@ static __device__ int onn_select(const onn_layout &l, const T *x_, const T *w_, 
     T value[TAPS];
 #pragma unroll UNROLL
     for (int k = 0; k < TAPS; k++) {
-        const T x = x_[onn_offset(l, k)], w = w_[k], b = 1;
+        ONN_UNUSED const T x = x_[onn_offset(l, k)], w = w_[k], b = 1;
         ONN_PLANES
         ONN_CONSTANTS
         ONN_VALUE
@@ -95,7 +97,7 @@ static __device__ void onn_operate(nnl_array<T> to, nnl_array<const T> xs, nnl_a
 #ifdef ONN_FOLLOWS
             T m;
             onn_select(l, x_, w_, m);
-            ONN_RESULTS
+            ONN_Y
             sum += y;
 #else
 #ifdef ONN_SELECTS
@@ -107,12 +109,12 @@ static __device__ void onn_operate(nnl_array<T> to, nnl_array<const T> xs, nnl_a
             for (int k = 0; k < TAPS; k++) {
 #endif
                 const int offset = onn_offset(l, k);
-                const T x = x_[offset], w = w_[k];
-                const T a = as.data ? as.data[from + offset] : 1;
-                const T b = bs.data ? bs.data[weight + k] : 1;
+                ONN_UNUSED const T x = x_[offset], w = w_[k];
+                ONN_UNUSED const T a = as.data ? as.data[from + offset] : 1;
+                ONN_UNUSED const T b = bs.data ? bs.data[weight + k] : 1;
                 ONN_PLANES
                 ONN_CONSTANTS
-                ONN_RESULTS
+                ONN_Y
                 sum += y;
             }
 #endif
@@ -161,8 +163,7 @@ static __device__ void onn_find_data(const onn_layout &l, const onn_arrays &s, T
     for (int at = blockIdx.x * THREADS + threadIdx.x; at < size; at += gridDim.x * THREADS) {
         const int element = at % l.map, channel = at / l.map % l.channels;
         const int n = at / l.map / l.channels, c = channel % l.inner;
-        const T x = s.x[before + at];
-        const T a = 1;
+        ONN_UNUSED const T x = s.x[before + at], a = 1;
         ONN_PLANES
         T sum = 0;
         for (int k = 0; k < TAPS; k++) {
@@ -173,9 +174,9 @@ static __device__ void onn_find_data(const onn_layout &l, const onn_arrays &s, T
                 if (s.chosen[((n * l.maps + o) * l.inner + c) * l.places + place] != k) continue;
 #endif
                 const int weight = (o * l.inner + c) * TAPS + k;
-                const T w = s.w[weight], b = s.b ? s.b[weight] : 1;
+                ONN_UNUSED const T w = s.w[weight], b = s.b ? s.b[weight] : 1;
                 ONN_CONSTANTS
-                ONN_RESULTS
+                ONN_DX
                 sum += s.g[((s.first + n) * l.maps + o) * l.places + place] * dx;
             }
         }
@@ -202,11 +203,11 @@ static __device__ void onn_find_weights(const onn_layout &l, const onn_arrays &s
             for (int k = 0; k < TAPS; k++) {
 #endif
                 const int offset = onn_offset(l, k);
-                const T x = s.x[from + offset], a = s.a ? s.a[from + offset] : 1;
-                const T w = s.w[at * TAPS + k], b = 1;
+                ONN_UNUSED const T x = s.x[from + offset], a = s.a ? s.a[from + offset] : 1;
+                ONN_UNUSED const T w = s.w[at * TAPS + k], b = 1;
                 ONN_PLANES
                 ONN_CONSTANTS
-                ONN_RESULTS
+                ONN_DW
 #ifdef ONN_SELECTS
 #pragma unroll UNROLL
                 for (int tap = 0; tap < TAPS; tap++) sums[tap] += tap == k ? g * dw : 0;
@@ -269,3 +270,4 @@ static __device__ void onn_gradients(
 #endif
 }
 #endif
+#undef ONN_UNUSED
