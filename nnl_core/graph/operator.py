@@ -94,6 +94,7 @@ class Operator:
         self.precision = precision
         self.expression: str | None = None
         self.kernels: dict[str, Kernel] = {}
+        self.parts: dict[int, Operator] = {}
         self.surrogate: bool | Callable[..., bool] = False
         self.calls: dict[tuple[object, ...], Call] = {}
         """calls made, by specs and attributes; forgotten with a new rule or kernel"""
@@ -173,6 +174,17 @@ class Operator:
             raise OperatorError(f"operator {self.name!r} has a {backend!r} kernel already")
         self.kernels[backend] = kernel
         self.calls.clear()
+
+    def part(self, output: str, operator: Operator) -> None:
+        """Name an operator that computes one output by itself, of the same inputs and attributes.
+
+        Programs call it where nobody reads the other outputs.
+        """
+        if output not in self.outputs:
+            raise OperatorError(
+                f"operator {self.name!r} has no output {output!r}; it has {', '.join(self.outputs)}"
+            )
+        self.parts[self.outputs.index(output)] = operator
 
     def samples(self, rule: Callable[[np.random.Generator], Iterator[Sample]]) -> Any:
         """Attach the generator of calls that every kernel and rule is checked on."""

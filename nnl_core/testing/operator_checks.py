@@ -226,6 +226,13 @@ class _SampleCheck:
         with np.errstate(all="ignore"):
             expected = tuple(one.astype(spec.dtype) for one, spec in zip(wide, specs, strict=True))
         self.compare(f"precision in {describe(inputs)}", results, expected)
+        for index, part in self.operator.parts.items():
+            absent = [None] * (len(part.parameters.inputs) - len(inputs))
+            with np.errstate(all="ignore"):
+                attributes = part.bind_attributes(self.attributes)
+                alone = part.evaluate([*copies(inputs), *absent], attributes)
+            if len(alone) != 1 or not same_bits(alone[0], results[index]):
+                self.fail("parts", f"{part.name} does not compute output {index} to the same bits")
         return expected
 
     def specs(self, inputs: Values) -> tuple[Spec, ...]:

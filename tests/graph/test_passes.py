@@ -8,7 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import nnl_core as nnl
-from nnl_core import F, Variable
+from nnl_core import F, Variable, defop
+from nnl_core.graph import operator as operator_module
 from nnl_core.graph.backend import current_backend
 from nnl_core.graph.lower import lower
 from nnl_core.graph.passes import (
@@ -40,6 +41,25 @@ def test_dead_instructions_are_removed():
     graph = graph_of(a)
     graph.outputs = [graph.leaves[0]]
     assert remove_dead(graph).instructions == []
+
+
+@pytest.mark.parametrize(
+    ("read", "called"),
+    [((0,), "double"), ((1,), "both"), ((0, 1), "both")],  # the second has no part of its own
+)
+def test_of_a_call_with_parts_only_what_is_read_is_computed(monkeypatch, read, called):
+    monkeypatch.setattr(operator_module, "_registry", dict(operator_module._registry))
+    both = defop("planted::both", outputs=("two", "three"))(lambda x: (x * 2, x * 3))
+    both.infer(lambda x: (x, x))
+    double = defop("planted::double")(lambda x, *, factor=2: x * factor)
+    double.infer(lambda x, factor: x)
+    both.part("two", double)
+    outputs = both(leaf([1.0, 5.0]))
+    graph = remove_dead(graph_of(*(outputs[at] for at in read)))
+    assert names(graph) == [called]
+    nnl.forward_all([outputs[at] for at in read])
+    for at in read:
+        np.testing.assert_array_equal(outputs[at].d, [2.0 + at, 10.0 + 5 * at])
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,8 @@ import pytest
 import nnl_core as nnl
 from nnl_core import F, Variable
 from nnl_core.errors import ShapeError
+from nnl_core.graph.lower import lower
+from nnl_core.graph.passes import remove_dead
 from nnl_core.testing import OperatorCheckError, check_operator
 from nnl_onn import Nodal, connections
 from nnl_onn.nodal import BUILT_IN, find_nodal
@@ -178,6 +180,15 @@ def test_a_surrogate_is_asked_for_shapes_alone(strangers):
 @pytest.mark.parametrize("nodal", ["w * x / (1 + abs(w * x))", "x**2 * w + sin(w)"])
 def test_an_expression_of_ones_own_keeps_all_promises(nodal):
     check_nodal(nodal)
+
+
+def test_an_input_that_needs_no_gradient_costs_none():
+    x, w = Variable((1, 2, 5)), Variable((3, 2, 3), need_grad=True)
+    y = operate(x, w, nodal="sine", pool="max", stride=(1,), dilation=(1,))
+    (dw,) = nnl.grad([F.sum(y * y)], [w])
+    graph = remove_dead(lower([(dw, dw.data)]).graph)
+    names = [one.operator.name for one in graph.instructions]
+    assert "onn::operate_weight" in names and "onn::operate_gradients" not in names
 
 
 # What does not fit -------------------------------------------------------------------------------

@@ -204,6 +204,10 @@ def operate_weight_infer(g: Spec, x: Spec, w: Spec, a: Spec | None, **options: A
     return w
 
 
+operate_gradients.part("dx", operate_data)
+operate_gradients.part("dw", operate_weight)
+
+
 @operate_gradients.infer
 def operate_gradients_infer(g: Spec, x: Spec, w: Spec, **options: Any) -> tuple[Spec, Spec]:
     """As data and weight."""
@@ -296,19 +300,21 @@ def _cost(x: Spec, w: Spec, options: dict[str, Any]) -> int:
 
 
 @operate.multiply_adds
-def operate_cost(x: Spec, w: Spec, a: Spec | None, b: Spec | None, **options: Any) -> int:
+def operate_cost(
+    x: Spec, w: Spec, a: Spec | None = None, b: Spec | None = None, **options: Any
+) -> int:
     """One for each connection, tap and placement, whatever the nodal operator takes."""
     return _cost(x, w, options)
 
 
 @operate_data.multiply_adds
-def operate_data_cost(g: Spec, x: Spec, w: Spec, b: Spec | None, **options: Any) -> int:
+def operate_data_cost(g: Spec, x: Spec, w: Spec, b: Spec | None = None, **options: Any) -> int:
     """As many as `operate`."""
     return _cost(x, w, options)
 
 
 @operate_weight.multiply_adds
-def operate_weight_cost(g: Spec, x: Spec, w: Spec, a: Spec | None, **options: Any) -> int:
+def operate_weight_cost(g: Spec, x: Spec, w: Spec, a: Spec | None = None, **options: Any) -> int:
     """As many as `operate`."""
     return _cost(x, w, options)
 
