@@ -47,7 +47,8 @@ def _rule(
     g, x, w = inputs[:3]
     assert g is not None and x is not None and w is not None
     batch = x.shape[0]
-    noted = g.size * w.shape[1] if form.pool != "sum" else 0  # taps that a pool selects
+    selects = form.pool != "sum"
+    noted = g.size * w.shape[1] * selects  # taps that a pool selects
     chunks = max(1, min(batch, math.ceil(noted / NOTED)))
     each = math.ceil(batch / chunks)
     taken = noted // max(1, batch) * each
@@ -57,12 +58,12 @@ def _rule(
     text = source(form, name, chunks)
     if text is None:
         return None
-    kinds = [_blocks(taken)] if noted else []
+    kinds = [_blocks(taken)] if selects else []
     for output in operator.outputs:
         kinds.append(
             _blocks(x.size // max(1, batch) * each) if output == "dx" else w.shape[0] * w.shape[1]
         )
-    options |= {"stages": tuple(kinds * chunks), "scratch": taken}
+    options |= {"stages": tuple(kinds * chunks), "scratch": max(taken, 1) * selects}
     return KernelSource(text, "onn_gradients", options)
 
 

@@ -45,8 +45,8 @@ ONN_INLINE float onn_cos(float a) {
 }
 
 /* exp(a) is 2^n exp(r) with |r| <= ln 2 / 2, where exp(r) is c + s r, as of a hyperbola: c and s are
-   even in r. The halves of both exponentials, with a and -a, are made of the same. Below e^-86 the
-   result is that of -86, which is 4e-38. */
+   even in r. The halves of both exponentials, with a and -a, are made of the same. Powers of two
+   below the normal numbers are 0. */
 struct onn_parts {
     float even, odd, up, down; /* c, s r, 2^(n - 1), 2^(-n - 1) */
 };
@@ -70,7 +70,7 @@ ONN_INLINE struct onn_parts onn_exponential(float a, float least, float most) {
 }
 
 ONN_INLINE float onn_exp(float a) {
-    const struct onn_parts e = onn_exponential(a, -86.0f, 89.0f);
+    const struct onn_parts e = onn_exponential(a, -87.6f, 89.0f);
     return (e.even + e.odd) * e.up * 2.0f;
 }
 
