@@ -40,7 +40,7 @@ KernelRule: TypeAlias = Callable[
 ]
 """Makes the text for one kind of call: of input specs, output specs and attributes. It answers
 ``None`` for a call that NumPy is to compute."""
-Kernel: TypeAlias = KernelSource | KernelRule | Callable[..., Any]
+Kernel: TypeAlias = KernelSource | Callable[..., Any]
 
 
 class Sample:
