@@ -59,33 +59,28 @@ def emit_foreign(call: Call) -> Emission | None:
     if kernel is None:
         return None
     scratch = _number(call, kernel, "scratch", 0)
-    stages = kernel.options.get("stages")
-    function, arguments = _function(call, kernel, scratch, stages is not None)
-    if _is_refused(call.operator, function.text, kernel.text, call.device.architecture):
-        return None
-    block = _shape(call, "block", kernel.options.get("block", THREADS))
-    each = math.prod(block)
     shared = _number(call, kernel, "shared", 0)
+    block = _shape(call, "block", kernel.options.get("block", THREADS))
+    stages = kernel.options.get("stages")
     if stages is None:
-        grids: Sequence[object] = [kernel.options.get("grid", blocks(call.outputs[0].size, each))]
+        count = blocks(call.outputs[0].size, math.prod(block))
+        grids = [_shape(call, "grid", kernel.options.get("grid", count))]
     elif isinstance(stages, tuple | list):
-        grids = stages
+        grids = [_shape(call, "stages", grid) for grid in stages]
     else:
         raise OperatorError(
             f"operator {call.name!r}: option 'stages' of its CUDA kernel is {stages!r}; give the "
             "grid of each"
         )
-    launches = [
-        Launch(
-            function,
-            _shape(call, "grid" if stages is None else "stages", grid),
-            block,
-            arguments if stages is None else (*arguments, np.int32(number)),
-            shared,
-        )
-        for number, grid in enumerate(grids)
-    ]
-    return Emission(tuple(launches), (scratch,) if scratch else ())
+    function, arguments = _function(call, kernel, scratch, stages is not None)
+    if _is_refused(call.operator, function.text, kernel.text, call.device.architecture):
+        return None
+    numbers = [()] if stages is None else [(np.int32(number),) for number in range(len(grids))]
+    launches = tuple(
+        Launch(function, grid, block, (*arguments, *number), shared)
+        for grid, number in zip(grids, numbers, strict=True)
+    )
+    return Emission(launches, (scratch,) if scratch else ())
 
 
 def expression_compiles(operator: Operator, statement: str, inputs: Mapping[int, str]) -> bool:

@@ -222,6 +222,9 @@ def test_the_warning_names_plugin_and_line(tmp_path, monkeypatch):
         ({"block": (1, 2, 3, 4)}, "option 'block' of its CUDA kernel"),
         ({"grid": "all"}, "option 'grid' of its CUDA kernel"),
         ({"shared": -1}, "option 'shared' of its CUDA kernel"),
+        ({"scratch": -1}, "option 'scratch' of its CUDA kernel"),
+        ({"stages": 4}, "option 'stages' of its CUDA kernel"),
+        ({"stages": ((1, 1, 1, 1),)}, "option 'stages' of its CUDA kernel"),
     ],
 )
 def test_options_that_make_no_sense_are_errors_that_name_them(options, message):
@@ -229,6 +232,36 @@ def test_options_that_make_no_sense_are_errors_that_name_them(options, message):
     operator = made(name, ADD % "1", options=options)
     with pytest.raises(OperatorError, match=message):
         run(operator, ONES)
+
+
+def test_stages_are_launched_in_turn_and_share_memory():
+    # Each block sums its part in the first stage; in the second, one thread adds the sums.
+    text = """
+    __device__ void f(nnl_array<float> y, nnl_array<uint8_t> memory, nnl_array<const float> x,
+                      int32_t stage) {
+        float *sums = (float *)memory.data;
+        if (threadIdx.x) return;
+        if (stage == 0) {
+            sums[blockIdx.x] = 0;
+            for (int64_t k = blockIdx.x; k < x.size; k += gridDim.x) sums[blockIdx.x] += x.data[k];
+        } else {
+            *y.data = 0;
+            for (int64_t k = 0; k < memory.size / 4; k++) *y.data += sums[k];
+        }
+    }
+    """
+    options = {"stages": (7, (1, 1)), "scratch": 28}
+    operator = made("cuda_kernels::total", text, lambda x: x.sum(keepdims=True), options)
+    operator.infer(lambda x: Spec((1,), x.dtype))
+    x = np.arange(100, dtype=np.float32)
+    np.testing.assert_array_equal(run(operator, x), [x.sum()])
+    assert [who for _, who in computed_by(operator(Variable.from_numpy_array(x)))] == ["cuda"]
+
+
+def test_calls_that_a_rule_has_no_text_for_are_left_to_numpy():
+    operator = made("cuda_kernels::unruled", "")
+    operator.kernels["cuda"] = lambda inputs, outputs, attributes: None
+    np.testing.assert_array_equal(run(operator, ONES), ONES + 1)
 
 
 def test_attributes_and_absent_inputs_are_known_to_a_kernel():
