@@ -22,16 +22,18 @@ FLAGS = (
     *("-std=c++17", "-fPIC", "-O2", "-g1", "-march=native", "-ffp-contract=fast", "-fwrapv"),
     *("-fno-exceptions", "-fno-rtti", "-fno-math-errno", "-fno-stack-protector"),
     *("-fno-strict-aliasing", "-fno-semantic-interposition"),
-    "-fsanitize=alignment,bounds,integer-divide-by-zero",
+    *("-fno-gnu-unique", "-fsanitize=alignment,bounds,integer-divide-by-zero"),
+    "-ffunction-sections",  # so that a call within a file is a relocation, too
 )
 CHECKS = ("-fsanitize=thread", "--param", "tsan-distinguish-volatile=1", "-O1")
 LIBRARIES = ("-nodefaultlibs", "-lm", "-lgcc", "-lc")  # no sanitizer's library
+LINKED = ("-Wl,-Bsymbolic", "-Wl,--emit-relocs")  # which say what shared memory a kernel has
 TARGETS = ("--cubin", "--ptx", "--fatbin", "--preprocess")
 VALUED = (
     *("-arch", "-code", "-gencode", "-o", "-Xcompiler", "-Xptxas", "-ccbin", "-maxrregcount"),
     *("--compiler-options", "--maxrregcount"),
 )
-TABLE_VERSION = 1  # of include/cuemu_table.h
+TABLE_VERSION = 2  # of include/cuemu_table.h
 ATTRIBUTE = re.compile(r"__attribute__\s*\(\((?:[^()]|\((?:[^()]|\([^()]*\))*\))*\)\)")
 KERNEL = re.compile(r"__attribute__\(\(cuemu_kernel\)\)([^;{]*)")
 TEMPLATE = re.compile(r"template\s*<[^;{}]+>\s*(static\s+|inline\s+)*$")
@@ -167,7 +169,7 @@ def main(arguments: Sequence[str]) -> None:
         preprocessed = Path(folder) / f"{options.source.stem}.ii"
         preprocessed.write_text(with_dynamic_shared(text) + table(names, checked=checked))
         # What the module does not define, the emulator does, which is loaded already.
-        command = ["g++", "-shared", "-Wl,-Bsymbolic", *flags, *QUIET, str(preprocessed)]
+        command = ["g++", "-shared", *LINKED, *flags, *QUIET, str(preprocessed)]
         run([*command, *LIBRARIES, "-o", options.output])
 
 

@@ -5,13 +5,15 @@
 #include <dlfcn.h>
 #include <elf.h>
 #include <link.h>
+#include <map>
+#include <set>
 #include <sys/mman.h>
 #include <unistd.h>
 
 using namespace cuemu;
 
 constexpr int CUDA_MACHINE = 190; // e_machine of what the real nvcc makes
-constexpr int TABLE_VERSION = 1;  // of include/cuemu_table.h
+constexpr int TABLE_VERSION = 2;  // of include/cuemu_table.h
 
 struct Table {
     const Kernel *kernels;
@@ -19,20 +21,66 @@ struct Table {
     void *(*touch_shared)();
 };
 
-// The __shared__ variable of a kernel is mangled as a local variable of the kernel's function; that
-// of a device function may be any kernel's.
-static void add_shared(Module &module, const std::string &symbol, size_t offset, size_t size) {
-    std::vector<Function *> owners;
-    for (Function &function : module.functions) {
-        std::string name = function.kernel->name;
-        if (symbol.rfind("_ZZ" + std::to_string(name.size()) + name, 0) == 0)
-            owners.push_back(&function);
+// What the code of one function names, by offsets in the image: other functions, and __shared__
+// variables with their sizes.
+struct Code {
+    uintptr_t end;
+    std::set<uintptr_t> functions;
+    std::map<size_t, size_t> shared;
+};
+using Codes = std::map<uintptr_t, Code>; // by where they begin
+
+static Code *code_at(Codes &codes, uintptr_t place) {
+    auto next = codes.upper_bound(place);
+    if (next == codes.begin() || place >= std::prev(next)->second.end) return nullptr;
+    return &std::prev(next)->second;
+}
+
+// A kernel has the variables that it names itself, or that functions name which it may call. The
+// linker has left the relocations of code in the image.
+static void find_shared(Module &module, const char *image) {
+    auto *header = (const Elf64_Ehdr *)image;
+    auto *sections = (const Elf64_Shdr *)(image + header->e_shoff);
+    Codes codes;
+    for (int i = 0; i < header->e_shnum; i++) {
+        if (sections[i].sh_type != SHT_SYMTAB) continue;
+        auto *symbols = (const Elf64_Sym *)(image + sections[i].sh_offset);
+        for (size_t k = 0; k < sections[i].sh_size / sizeof *symbols; k++)
+            if (ELF64_ST_TYPE(symbols[k].st_info) == STT_FUNC && symbols[k].st_size)
+                codes[symbols[k].st_value].end = symbols[k].st_value + symbols[k].st_size;
     }
-    if (owners.empty())
-        for (Function &function : module.functions) owners.push_back(&function);
-    for (Function *function : owners) {
-        function->shared.push_back({offset, size});
-        function->shared_bytes += size;
+    for (int i = 0; i < header->e_shnum; i++) {
+        const Elf64_Shdr &section = sections[i];
+        if (section.sh_type != SHT_RELA || (section.sh_flags & SHF_ALLOC)) continue;
+        const Elf64_Shdr &table = sections[section.sh_link];
+        auto *symbols = (const Elf64_Sym *)(image + table.sh_offset);
+        const char *names = image + sections[table.sh_link].sh_offset;
+        auto *relocations = (const Elf64_Rela *)(image + section.sh_offset);
+        if (!(sections[section.sh_info].sh_flags & SHF_EXECINSTR)) continue;
+        for (size_t k = 0; k < section.sh_size / sizeof *relocations; k++) {
+            const Elf64_Rela &one = relocations[k];
+            const Elf64_Sym &symbol = symbols[ELF64_R_SYM(one.r_info)];
+            Code *code = code_at(codes, one.r_offset);
+            if (!code) continue;
+            if (ELF64_ST_TYPE(symbol.st_info) != STT_TLS) // counted from the instruction's end
+                code->functions.insert(symbol.st_value + one.r_addend + 4);
+            else if (strncmp(names + symbol.st_name, "_ZGV", 4))
+                code->shared[symbol.st_value] = symbol.st_size;
+        }
+    }
+    for (Function &function : module.functions) {
+        std::vector<uintptr_t> left{uintptr_t(function.kernel->function) - module.base};
+        std::set<Code *> seen;
+        std::map<size_t, size_t> found;
+        while (!left.empty()) {
+            Code *code = code_at(codes, left.back());
+            left.pop_back();
+            if (!code || !seen.insert(code).second) continue;
+            found.insert(code->shared.begin(), code->shared.end());
+            left.insert(left.end(), code->functions.begin(), code->functions.end());
+        }
+        function.shared.assign(found.begin(), found.end());
+        for (auto &[offset, size] : found) function.shared_bytes += size;
     }
 }
 
@@ -51,8 +99,6 @@ static void read_symbols(Module &module, const char *image) {
                 module.globals.push_back({name, module.base + symbol.st_value, symbol.st_size});
             else if (type == STT_TLS && name.rfind("_ZGV", 0) == 0)
                 module.guards.push_back(symbol.st_value);
-            else if (type == STT_TLS)
-                add_shared(module, name, symbol.st_value, symbol.st_size);
         }
     }
 }
@@ -100,6 +146,7 @@ static CUresult load(CUmodule *out, const char *image) {
     for (int i = 0; i < table->count; i++)
         module->functions.push_back({&table->kernels[i], module.get(), {}, 0, 49152});
     read_symbols(*module, image);
+    find_shared(*module, image);
     driver.modules.insert(module.get());
     *out = (CUmodule)module.release();
     return CUDA_SUCCESS;

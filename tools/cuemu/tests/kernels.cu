@@ -105,3 +105,20 @@ extern "C" __global__ void softmax_rows(const float *x, float *y, int cols) { //
 extern "C" __global__ void match_lanes(const int *values, unsigned *masks) {
     masks[threadIdx.x] = __match_any_sync(0xffffffffu, values[threadIdx.x]);
 }
+
+// Shared memory of device functions, inlined and not, with which one kernel has no room for another's.
+template <class T> __device__ __forceinline__ T turned(T x) {
+    __shared__ T room[4000];
+    room[threadIdx.x] = x;
+    __syncthreads();
+    return room[blockDim.x - 1 - threadIdx.x];
+}
+static __device__ __noinline__ float turned_apart(float x) {
+    __shared__ float room[8000];
+    room[threadIdx.x] = x;
+    __syncthreads();
+    return room[blockDim.x - 1 - threadIdx.x];
+}
+extern "C" __global__ void turn(float *x) { x[threadIdx.x] = turned(x[threadIdx.x]); }
+extern "C" __global__ void turn_wide(double *x) { x[threadIdx.x] = turned(x[threadIdx.x]); }
+extern "C" __global__ void turn_apart(float *x) { x[threadIdx.x] = turned_apart(x[threadIdx.x]); }

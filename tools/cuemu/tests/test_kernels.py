@@ -33,6 +33,24 @@ def test_tiles_in_shared_memory_multiply_matrices(kernel, cuda, rng, m, n, k):
     np.testing.assert_allclose(c, a @ b, rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.parametrize(
+    ("name", "dtype", "shared"),
+    [
+        ("turn", np.float32, 16000),
+        ("turn_wide", np.float64, 32000),
+        ("turn_apart", np.float32, 32000),
+    ],
+)
+def test_a_kernel_has_the_shared_memory_of_the_functions_it_calls(
+    kernel, cuda, rng, name, dtype, shared
+):
+    x = rng.standard_normal(64).astype(dtype)
+    y = x.copy()
+    kernel(name)(cuda.InOut(y), block=(64, 1, 1), grid=(1, 1))
+    assert np.array_equal(y, x[::-1])
+    assert kernel(name).shared_size_bytes == shared
+
+
 def test_shuffles_and_atomics_sum(kernel, cuda, rng):
     x, total = normal(rng, 5000), np.zeros(1, np.float32)
     kernel("block_sum")(
