@@ -353,7 +353,7 @@ extern "C" __global__ void __launch_bounds__(256)
     sum_columns(Values{x}, into, inner, outer, members, parts);
 }
 
-extern "C" __global__ void __launch_bounds__(256)
+extern "C" __global__ void __launch_bounds__(256, 2)  // without the 2, registers spill on sm_80
     KERNEL(gradients_of_columns)(const T *__restrict__ g, const T *__restrict__ x,
                                  const T *__restrict__ mean, const T *__restrict__ variance,
                                  const T *__restrict__ gamma, I gamma_inner, I gamma_size, C eps,
