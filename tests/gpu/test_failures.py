@@ -83,6 +83,13 @@ CASES = {
         "bit_shift", (np.ones(3, np.uint8), np.array([1, 0.5, 2])), {"direction": "LEFT"},
         "give from 0 to 7",
     ),
+    **{
+        f"weights {weights}": Bad(
+            "random_choice", (np.ones((1, 2)), np.array([weights]), np.ones(2, np.uint64)),
+            {"shape": (3,), "replace": True}, "weights must be numbers of at least 0",
+        )
+        for weights in ((-1.0, 3.0), (0.0, 0.0), (1.0, np.nan), (1.0, np.inf))
+    },
     "singular matrix": Bad(
         "batch_inv", (np.stack([REGULAR, np.ones((3, 3))]),), {}, "a matrix is singular"
     ),

@@ -16,6 +16,7 @@ Compute = Callable[..., tuple[Array, ...]]
 KEY = np.array([11, 2**63 + 5], np.uint64)
 OPERATORS = [
     "nnl::dropout",
+    "nnl::random_choice",
     "nnl::rand",
     "nnl::rand_beta",
     "nnl::rand_binomial",
@@ -47,6 +48,22 @@ def test_dropout_keeps_what_numpy_draws_above_the_probability(compute: Compute) 
     kept = generator().random(2003, np.float32) >= 0.25
     assert mask.tolist() == kept.tolist()
     assert y.tolist() == np.where(kept, np.float16(4 / 3), 0).tolist()
+
+
+@pytest.mark.parametrize("dtype", ["int32", "float32", "float64"])
+def test_choices_are_those_that_numpy_finds_among_running_totals(
+    compute: Compute, dtype: str
+) -> None:
+    w = np.random.default_rng(3).integers(0, 3, (3, 1000)).astype(dtype)  # sums are exact
+    y, places = compute(
+        "nnl::random_choice", np.arange(3000).reshape(3, 1000), w, KEY, shape=(7, 50), replace=True
+    )
+    totals, numbers = w.cumsum(1), generator().random((3, 350))
+    found = [
+        np.searchsorted(row, u * row[-1], "right") for row, u in zip(totals, numbers, strict=True)
+    ]
+    np.testing.assert_array_equal(places.reshape(3, 350), found + 1000 * np.arange(3)[:, None])
+    np.testing.assert_array_equal(y, places)
 
 
 DRAWS: dict[str, tuple[str, dict[str, float], Callable[[np.random.Generator, int], Array]]] = {
