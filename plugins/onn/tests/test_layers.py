@@ -258,3 +258,43 @@ def test_a_network_learns_what_a_known_network_computes(axes):
     for _ in range(60):
         step.run()
     assert float(loss.d) < 0.2 * first
+
+
+def trained(backend):
+    """The losses of some steps, and the parameters after them."""
+    nnl.clear_parameters()
+    nnl.seed(5)
+    with nnl.backend_scope(backend):
+        x = data(3, 2, 7, 6, seed=5)
+        hidden = operational(x, 4, (3, 3), FOUR, pad="same", border="reflect", name="first")
+        y = transposed_operational(hidden, 2, (2, 2), OperatorSet("sine", "max"), stride=2)
+        y = operational(y, 2, (3, 3), OperatorSet("log", "median"), group=2, dilation=2, limit=1.0)
+        loss = F.mean(F.squared_error(y, 0.3))
+        solver = S.Momentum(0.05)
+        solver.set_parameters(nnl.get_parameters())
+        step = nnl.compile_step(loss, solver)
+        losses = []
+        for _ in range(4):
+            step.run()
+            losses.append(float(loss.d))
+        return losses, {name: np.array(p.d) for name, p in nnl.get_parameters().items()}
+
+
+def test_every_backend_trains_alike(backend):
+    losses, parameters = trained(backend)
+    right, others = trained("numpy")
+    np.testing.assert_allclose(losses, right, rtol=1e-4)
+    assert losses[-1] < losses[0]
+    for name, parameter in parameters.items():
+        np.testing.assert_allclose(parameter, others[name], atol=1e-4, err_msg=name)
+
+
+@pytest.mark.parametrize("layer", [operational, transposed_operational])
+@pytest.mark.parametrize("nodal", ["sine", "w * x + x * x * w * w"])
+def test_data_may_come_in_batches_of_another_length(layer, nodal):
+    x = data(4, 2, 5)
+    y = layer(x, 3, (3,), OperatorSet(nodal), stride=2)
+    whole = value(y)
+    x.reset_shape((2, 2, 5), True)
+    x.d = data(4, 2, 5).d[2:]
+    np.testing.assert_allclose(value(y), whole[2:], rtol=1e-6)

@@ -191,8 +191,15 @@ def _expanded(parts: Sequence[Variable], axis: int) -> Variable:
         return parts[0]
     shape = list(parts[0].shape)
     shape[axis - 1] *= len(parts)
+    if axis > 1:
+        shape[0] = _free(parts[0])
     result: Variable = F.reshape(F.stack(*parts, axis=axis), shape)
     return result
+
+
+def _free(x: Variable) -> int:
+    """Return the first length as `F.reshape` takes it: data may come in batches of another."""
+    return -1 if x.size else x.shape[0]
 
 
 # Borders -----------------------------------------------------------------------------------------
@@ -247,10 +254,11 @@ def _spread(x: Variable, stride: Lengths) -> Variable:
     if all(step == 1 for step in stride):
         return x
     spatial = x.shape[2:]
-    apart = F.reshape(x, (*x.shape[:2], *(n for length in spatial for n in (length, 1))))
+    first = _free(x), x.shape[1]
+    apart = F.reshape(x, (*first, *(n for length in spatial for n in (length, 1))))
     filled = _pad(apart, [pair for step in stride for pair in ((0, 0), (0, step - 1))])
     longer = [length * step for length, step in zip(spatial, stride, strict=True)]
-    result = F.reshape(filled, (*x.shape[:2], *longer))
+    result = F.reshape(filled, (*first, *longer))
     return _pad(result, [(0, 1 - step) for step in stride])
 
 

@@ -22,6 +22,7 @@ import numpy as np
 from nnl_core import defop
 from nnl_core import functions as F
 from nnl_core.errors import ShapeError
+from nnl_core.graph.dtypes import is_floating
 from nnl_core.graph.operator import Array
 from nnl_core.graph.spec import Spec
 from nnl_onn import kernels_c, kernels_cuda
@@ -168,7 +169,7 @@ def _check(x: Spec, w: Spec, options: dict[str, Any]) -> Lengths:
             f"{groups} groups of {w.shape[1]} input maps each do not fit {x.shape[1]} channels and "
             f"{w.shape[0]} output maps"
         )
-    if x.dtype != w.dtype or x.dtype.kind not in "fV":
+    if x.dtype != w.dtype or not is_floating(x.dtype):
         raise ShapeError(f"input is {x.dtype} and weight {w.dtype}; both need one floating dtype")
     found = places(x.shape[2:], w.shape[2:], options["stride"], options["dilation"])
     return (x.shape[0], w.shape[0], *found)
