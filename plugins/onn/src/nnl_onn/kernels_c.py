@@ -162,8 +162,10 @@ def _of_data(found: Terms, form: Form, dialect: Dialect) -> dict[str, str]:
     pointers = [f"*restrict {name}_ = p + {k} * room" for k, name in enumerate(names)]
     picked = [f"const T {name} = picked[{k}][i];" for k, name in enumerate(names)]
     picked += ["const T w = picked[PLANES][i];", "const T b = picked[PLANES + 1][i];"]
+    read_ones = {symbol.name for one in found.results.values() for symbol in one.free_symbols}
     return {
         "PLANES": str(len(names)),
+        "USED": str(sum(1 << k for k, name in enumerate(names) if name in read_ones)),
         "ONN_PLANES": " ".join(made),
         "ONN_POINTERS": f"const T {', '.join(pointers)};",
         "ONN_LOAD": " ".join(f"const T {name} = {name}_[i];" for name in names),
@@ -192,4 +194,11 @@ def pool_macros(pool: str, taps: int, value: str) -> dict[str, str]:
             )
         lines.append(f"const T m = s{rank};")
         lines += [f"q = {value.format(k)} == m ? {k} : q;" for k in reversed(range(taps))]
-    return {**defined, "ONN_CHOOSE": " ".join(lines)}
+    starts = ", ".join(f"*tap{k} = (const bits *)tap[{k}]" for k in range(taps))
+    picked = " | ".join(f"(tap{k}[at] & -(M)(chosen[i] == {k}))" for k in range(taps))
+    return {
+        **defined,
+        "ONN_CHOOSE": " ".join(lines),
+        "ONN_TAPS": f"const bits {starts};",
+        "ONN_PICK(at)": f"({picked})",
+    }

@@ -47,20 +47,24 @@ static __attribute__((noinline)) void choose(T value[][BLOCK], T *restrict best,
     choose_slowly(value, best, chosen, count);
 }
 
-/* Pick the planes and weights of the selected taps out of those of tap k. */
-static __attribute__((noinline)) void pick(const T *restrict p, int64_t room, T w, T b, M k,
-                                           const M *restrict chosen, T picked[][BLOCK],
+/* Pick the elements of the selected taps out of those that begin at tap[k], tap[k][0] where they are
+   one for all placements: as bits, since compilers make branches of choices between loads. */
+typedef M __attribute__((may_alias)) bits;
+
+static __attribute__((noinline)) void pick(const T *const tap[], int is_one,
+                                           const M *restrict chosen, T *restrict picked,
                                            int64_t count) {
-    for (int plane = 0; plane < PLANES; plane++, p += room)
+#ifdef ONN_PICK
+    ONN_TAPS
+    bits *restrict to = (bits *)picked;
+    if (is_one)
 #pragma omp simd
-        for (int64_t i = 0; i < count; i++)
-            picked[plane][i] = chosen[i] == k ? p[i] : picked[plane][i];
+        for (int64_t i = 0; i < count; i++) to[i] = ONN_PICK(0);
+    else
 #pragma omp simd
-    for (int64_t i = 0; i < count; i++) picked[PLANES][i] = chosen[i] == k ? w : picked[PLANES][i];
-#ifdef HAS_B
-#pragma omp simd
-    for (int64_t i = 0; i < count; i++)
-        picked[PLANES + 1][i] = chosen[i] == k ? b : picked[PLANES + 1][i];
+        for (int64_t i = 0; i < count; i++) to[i] = ONN_PICK(i);
+#else
+    for (int64_t i = 0; i < count; i++) picked[i] = tap[chosen[i]][is_one ? 0 : i];
 #endif
 }
 
@@ -73,8 +77,17 @@ static void select_taps(const struct layout *l, const T *p, const T *w, const T 
         find_values(p + l->offset[k], l->room, w[k], b ? b[k] : 1, value[k], count);
     choose(value, best, chosen, count);
     if (!picked) return;
-    memset(picked, 0, (PLANES + 2) * sizeof *picked);
-    for (int64_t k = 0; k < TAPS; k++)
-        pick(p + l->offset[k], l->room, w[k], b ? b[k] : 1, (M)k, chosen, picked, count);
+    const T *tap[TAPS];
+    for (int plane = 0; plane < PLANES; plane++) {
+        if (!(USED >> plane & 1)) continue;
+        for (int64_t k = 0; k < TAPS; k++) tap[k] = p + plane * l->room + l->offset[k];
+        pick(tap, 0, chosen, picked[plane], count);
+    }
+    for (int64_t k = 0; k < TAPS; k++) tap[k] = w + k;
+    pick(tap, 1, chosen, picked[PLANES], count);
+#ifdef HAS_B
+    for (int64_t k = 0; k < TAPS; k++) tap[k] = b + k;
+    pick(tap, 1, chosen, picked[PLANES + 1], count);
+#endif
 }
 #endif
