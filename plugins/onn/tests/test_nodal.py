@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+import nnl_onn
 from nnl_core import Session
 from nnl_core.errors import (
     NotDifferentiableError,
@@ -14,7 +15,7 @@ from nnl_core.errors import (
 )
 from nnl_core.hooks import Plugin
 from nnl_core.testing import check_plugin
-from nnl_onn import Nodal
+from nnl_onn import Nodal, Pool, add_nodal, add_pool
 from nnl_onn.hooks import NodalSpec
 from nnl_onn.nodal import BUILT_IN, find_nodal
 from nnl_onn.plugin import OnnPlugin
@@ -98,6 +99,29 @@ def test_a_record_must_lead_to_a_nodal_operator():
         find_nodal("wrong.kind")
 
 
+def test_a_program_names_operators_of_its_own(monkeypatch):
+    monkeypatch.setattr("nnl_onn.nodal._found", {})
+    monkeypatch.setattr("nnl_onn.pools._found", {})
+    assert add_nodal("mine.double", Nodal("2 * w * x")) == "mine.double"
+    assert find_nodal(add_nodal("mine.double", Nodal("2 * w * x"))) == Nodal("2 * w * x")
+    smallest = Pool(lambda values: values.argmin(-1))
+    assert find_pool(add_pool("mine.min", smallest)) is smallest
+
+
+@pytest.mark.parametrize("name", ["mul", "mine.double"])
+def test_a_name_is_of_one_operator(monkeypatch, name):
+    monkeypatch.setattr("nnl_onn.nodal._found", {"mine.double": Nodal("2 * w * x")})
+    with pytest.raises(OperatorError, match="another nodal operator has the name"):
+        add_nodal(name, Nodal("w + x"))
+    with pytest.raises(OperatorError, match="another pool has the name 'max'"):
+        add_pool("max", Pool(lambda values: values.argmin(-1)))
+
+
+def test_a_name_is_no_expression():
+    with pytest.raises(OperatorError, match="'x \\+ w' is no name"):
+        add_nodal("x + w", Nodal("x + w"))
+
+
 def test_surrogates_take_the_place_of_derivatives_and_are_differentiated_further():
     step = Nodal("heaviside(w * x)", gx="w * x**2", gw="x")
     x, w = np.array([3.0]), np.array([2.0])
@@ -153,6 +177,11 @@ def test_a_pool_is_a_function_of_values(pool, value):
 
 def test_the_plugin_imports_nothing_heavy_and_what_it_names_is_there():
     check_plugin(OnnPlugin)
+
+
+def test_every_public_name_is_there():
+    assert set(nnl_onn.__all__) <= set(dir(nnl_onn))
+    assert all(getattr(nnl_onn, name).__name__ == name for name in nnl_onn.__all__)
 
 
 def test_records_name_the_whole_library():

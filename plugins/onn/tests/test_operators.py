@@ -14,7 +14,7 @@ from nnl_core.graph.lower import lower
 from nnl_core.graph.passes import remove_dead
 from nnl_core.testing import OperatorCheckError, check_operator
 from nnl_onn import Nodal, connections
-from nnl_onn.nodal import BUILT_IN, find_nodal
+from nnl_onn.nodal import BUILT_IN, add_nodal, find_nodal
 from nnl_onn.operators import operate, operate_data, operate_gradients, operate_weight
 from nnl_onn.samples import CASES, draw
 from nnl_onn.testing import check_nodal
@@ -160,7 +160,9 @@ ROUNDABOUT = {
 
 @pytest.fixture
 def strangers(monkeypatch):
-    monkeypatch.setattr("nnl_onn.nodal._found", dict(ROUNDABOUT))
+    monkeypatch.setattr("nnl_onn.nodal._found", {})
+    for name, nodal in ROUNDABOUT.items():
+        add_nodal(name, nodal)
 
 
 @pytest.mark.parametrize("nodal", ["right", "first", "none"])

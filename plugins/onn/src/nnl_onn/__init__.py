@@ -17,11 +17,13 @@ if TYPE_CHECKING:
     from nnl_onn.modules import TransposedOperational as TransposedOperational
     from nnl_onn.modules import TransposedSelfOperational as TransposedSelfOperational
     from nnl_onn.nodal import Nodal as Nodal
+    from nnl_onn.nodal import add_nodal as add_nodal
     from nnl_onn.operator_sets import OperatorSet as OperatorSet
     from nnl_onn.operator_sets import library as library
     from nnl_onn.parametric_functions import operational as operational
     from nnl_onn.parametric_functions import transposed_operational as transposed_operational
     from nnl_onn.pools import Pool as Pool
+    from nnl_onn.pools import add_pool as add_pool
     from nnl_onn.self_onn import self_operate as self_operate
     from nnl_onn.self_onn import self_operational as self_operational
     from nnl_onn.self_onn import transposed_self_operate as transposed_self_operate
@@ -38,6 +40,8 @@ __all__ = [
     "SuperOperational",
     "TransposedOperational",
     "TransposedSelfOperational",
+    "add_nodal",
+    "add_pool",
     "fastonn_library",
     "fastonn_operators",
     "fastonn_tier",
@@ -60,6 +64,8 @@ _HOMES = {
     "Operational": "modules",
     "OperatorSet": "operator_sets",
     "Pool": "pools",
+    "add_nodal": "nodal",
+    "add_pool": "pools",
     "SelfOperational": "modules",
     "SuperOperational": "modules",
     "TransposedOperational": "modules",

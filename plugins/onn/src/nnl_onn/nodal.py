@@ -101,12 +101,25 @@ def find_nodal(name: str) -> Nodal:
 
     Raises `OperatorError` or `UnknownComponentError` where there is none.
     """
+    if not isinstance(name, str):
+        raise OperatorError(f"nodal operator {name!r} is no name and no expression in x and w")
     known = BUILT_IN.get(name) or _found.get(name)
     if known is None:
-        if not isinstance(name, str):
-            raise OperatorError(f"nodal operator {name!r} is no name and no expression in x and w")
         known = _found[name] = _contributed(name) if _is_name(name) else _written(name)
     return known
+
+
+def add_nodal(name: str, nodal: Nodal) -> str:
+    """Give a program's own nodal operator a name, and return that; distributions use records.
+
+    Raises `OperatorError` for a name that is no identifier, or that another operator has.
+    """
+    if not _is_name(name):
+        raise OperatorError(f"{name!r} is no name: write identifiers, with dots between them")
+    known = BUILT_IN.get(name) or _found.setdefault(name, nodal)
+    if known != nodal:
+        raise OperatorError(f"another nodal operator has the name {name!r}; take one of your own")
+    return name
 
 
 def _is_name(text: str) -> bool:

@@ -65,14 +65,16 @@ _OWN: Mapping[str, Activation] = {"identity": identity, "lincut": lincut}
 
 def find_activation(name: str) -> Activation:
     """Return an activation by name; raise `UnknownComponentError` where there is none."""
+    if not isinstance(name, str):
+        raise OperatorError(f"activation {name!r} is no name")
     if name in _OWN:
         return _OWN[name]
     manager = current_session().manager
-    if isinstance(name, str) and name.isidentifier() and callable(getattr(F, name, None)):
+    if name.isidentifier() and callable(getattr(F, name, None)):
         return cast(Activation, getattr(F, name))
     records = {record.name: record for record in manager.collect(ActivationSpec)}
     if name not in records:
-        hint = did_you_mean(str(name), {*records, *dir(F)}) or "; it may be a function of F"
+        hint = did_you_mean(name, {*records, *dir(F)}) or "; it may be a function of F"
         raise UnknownComponentError(f"unknown activation {name!r}{hint}")
     found = manager.resolve(records[name])
     if not callable(found):

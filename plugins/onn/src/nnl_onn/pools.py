@@ -57,10 +57,10 @@ _found: dict[str, Pool] = {}
 
 def find_pool(name: str) -> Pool:
     """Return a pool by name; raise `UnknownComponentError` where there is none."""
+    if not isinstance(name, str):
+        raise OperatorError(f"pool {name!r} is no name of a pool")
     known = BUILT_IN.get(name) or _found.get(name)
     if known is None:
-        if not isinstance(name, str):
-            raise OperatorError(f"pool {name!r} is no name of a pool")
         manager = current_session().manager
         record = manager.component(PoolSpec, name)
         known = cast(Pool, manager.resolve(record))
@@ -68,3 +68,14 @@ def find_pool(name: str) -> Pool:
             raise PluginError(f"pool {name!r} ({record.target}) is no nnl_onn.Pool")
         _found[name] = known
     return known
+
+
+def add_pool(name: str, pool: Pool) -> str:
+    """Give a program's own pool a name, and return that; distributions use records.
+
+    Raises `OperatorError` for a name that another pool has.
+    """
+    known = BUILT_IN.get(name) or _found.setdefault(name, pool)
+    if known != pool:
+        raise OperatorError(f"another pool has the name {name!r}; take one of your own")
+    return name
