@@ -9,7 +9,6 @@ import pytest
 
 from nnl_core.gpu.families.fourier import find_radices, split_length
 from nnl_core.graph.operator import Array
-from nnl_core.testing import check_operator
 
 Compute = Callable[..., tuple[Array, ...]]
 
@@ -26,11 +25,6 @@ def signal(shape: tuple[int, ...]) -> Array:
     """Return complex numbers."""
     rng = np.random.default_rng(6)
     return rng.normal(size=shape) + 1j * rng.normal(size=shape)
-
-
-@pytest.mark.parametrize("name", ["nnl::fft", "nnl::rfft", "nnl::irfft"])
-def test_operators_agree_with_their_meaning(name: str) -> None:
-    check_operator(name, "cuda")
 
 
 @pytest.mark.parametrize("length", LENGTHS)

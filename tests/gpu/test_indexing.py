@@ -10,20 +10,8 @@ import pytest
 
 from nnl_core.errors import OperatorError
 from nnl_core.graph.operator import Array, lookup
-from nnl_core.testing import check_operator
 
 Compute = Callable[..., tuple[Array, ...]]
-
-OPERATORS = [
-    "gather", "gather_adjoint", "gather_elements", "scatter_add", "gather_nd", "scatter_nd",
-    "one_hot", "last_writer", "scatter_extreme", "scatter_recurrence", "bool_gather",
-    "bool_scatter", "nonzero", "pick", "put", "random_crop", "random_flip", "random_shift",
-]  # fmt: skip
-
-
-@pytest.mark.parametrize("name", OPERATORS)
-def test_operators_agree_with_their_meaning(name: str) -> None:
-    check_operator(f"nnl::{name}", "cuda")
 
 
 @pytest.mark.parametrize("features", [1, 3, 64])

@@ -10,7 +10,6 @@ import pytest
 
 from nnl_core.gpu import blas
 from nnl_core.graph.operator import Array, lookup
-from nnl_core.testing import check_operator
 
 Compute = Callable[..., tuple[Array, ...]]
 
@@ -49,16 +48,6 @@ def _agrees(compute: Compute, name: str, inputs: list[Array], **attributes: Any)
     for result, expected in zip(results, target if len(results) > 1 else [target], strict=True):
         expected = expected[0] if isinstance(expected, tuple) else expected
         np.testing.assert_allclose(result, expected, rtol=1e-11, atol=1e-12)
-
-
-@pytest.mark.parametrize("layer", GATES)
-def test_layers_agree_with_their_meaning(layer: str) -> None:
-    check_operator(f"nnl::{layer}_layer", "cuda")
-
-
-@pytest.mark.parametrize("layer", GATES)
-def test_gradients_agree_with_their_meaning(layer: str) -> None:
-    check_operator(f"nnl::{layer}_layer_gradient", "cuda")
 
 
 @pytest.mark.parametrize("with_library", [True, False])

@@ -8,19 +8,8 @@ import numpy as np
 import pytest
 
 from nnl_core.graph.operator import Array, lookup
-from nnl_core.testing import check_operator
 
 Compute = Callable[..., tuple[Array, ...]]
-
-OPERATORS = [
-    "ctc_states", "ctc_loss", "ctc_loss_gradient", "packed_places", "padded_places",
-    "quantization_range",
-]  # fmt: skip
-
-
-@pytest.mark.parametrize("name", OPERATORS)
-def test_operators_agree_with_their_meaning(name: str) -> None:
-    check_operator(f"nnl::{name}", "cuda")
 
 
 @pytest.mark.parametrize("joined", [False, True], ids=["padded", "joined"])

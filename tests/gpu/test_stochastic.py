@@ -9,32 +9,15 @@ import pytest
 
 from nnl_core.gpu.families import stochastic
 from nnl_core.graph.operator import Array
-from nnl_core.testing import check_operator
 
 Compute = Callable[..., tuple[Array, ...]]
 
 KEY = np.array([11, 2**63 + 5], np.uint64)
-OPERATORS = [
-    "nnl::dropout",
-    "nnl::random_choice",
-    "nnl::rand",
-    "nnl::rand_beta",
-    "nnl::rand_binomial",
-    "nnl::rand_gamma",
-    "nnl::randint",
-    "nnl::randn",
-    "nnl::random_key",
-]
 
 
 def generator() -> np.random.Generator:
     """Return NumPy's generator of the key."""
     return np.random.Generator(np.random.Philox(key=KEY))
-
-
-@pytest.mark.parametrize("name", OPERATORS)
-def test_operators_agree_with_their_meaning(name: str) -> None:
-    check_operator(name, "cuda")
 
 
 @pytest.mark.parametrize("size", [1, 7, 8, 9, 4099])
