@@ -74,7 +74,9 @@ def test_every_dependency_is_bounded_and_pinned_within_its_bounds(line):
 def test_every_dependency_has_its_reason():
     page = (ROOT / "docs" / "dependencies.md").read_text("utf-8")
     explained = re.findall(
-        r"^\|(?: `(?:standard|hdf5|tensorboard|cuda)` \|)? `([\w-]+)` \| \S", page, re.MULTILINE
+        r"^\|(?: `(?:standard|hdf5|tensorboard|cublas|cuda)` \|)? `([\w-]+)` \| \S",
+        page,
+        re.MULTILINE,
     )
     groups = [PROJECT["dependencies"], *EXTRAS.values(), DEV_GROUP]
     own = {PROJECT["name"], *member_names()}
@@ -90,7 +92,7 @@ def test_pycuda_is_in_no_default_install():
 
 
 def test_continuous_integration_runs_the_commands_of_the_readme(tmp_path):
-    """`.ci/run` runs README's test command, then every check, and fails if one of them does."""
+    """`.ci/run` runs README's test command, the GPU's tests, every check, and fails if one does."""
     shutil.copytree(ROOT / ".ci", tmp_path / ".ci")
     command = (
         "python3 -m venv .venv && .venv/bin/pip install -r requirements-dev.txt && .venv/bin/pytest"
@@ -99,7 +101,7 @@ def test_continuous_integration_runs_the_commands_of_the_readme(tmp_path):
     (tmp_path / "README.md").write_text(f"# x\n\n```sh\n{readme}\n```\n")
     log = tmp_path / "log"
     tools = tmp_path / "bin"
-    binaries = ("pip", "pytest", "ruff", "mypy", "mkdocs")
+    binaries = ("pip", "python", "pytest", "ruff", "mypy", "mkdocs")
     stand_ins = [tmp_path / ".venv" / "bin" / name for name in binaries]
     for path in (tools / "python3", *stand_ins):
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -119,6 +121,8 @@ def test_continuous_integration_runs_the_commands_of_the_readme(tmp_path):
         "python3 -m venv .venv",
         "pip install -r requirements-dev.txt",
         "pytest -n auto",
+        "python -m tools.cuemu.build_pycuda",
+        "pytest -q -n auto tests/gpu tools/cuemu/tests --ignore=tests/gpu/test_every_operator.py",
         "ruff check",
         "ruff format --check",
         "mypy ",
