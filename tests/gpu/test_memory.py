@@ -29,7 +29,9 @@ def small(emulator):
     clear_cache()
     gc.collect()
     gpu.release()
-    with cuemu.option(memory=cuemu.stats()["used"] + 24 * MIB), nnl.backend_scope("cuda"):
+    with gpu:
+        free, total = gpu.cuda.mem_get_info()
+    with cuemu.option(memory=total - free + 24 * MIB), nnl.backend_scope("cuda"):
         yield gpu
 
 
