@@ -16,79 +16,111 @@ ONN_INLINE uint32_t onn_bits(float value) {
 /* Added to a float it rounds it to a whole number, which stands in the lowest bits of the sum. */
 #define ONN_ROUND 12582912.0f
 
-/* sin(r + k pi) for |r| <= pi / 2, k in the lowest bit of `whole`; fitted to 5e-9. Where
-   a float no longer tells multiples of pi apart, the result is at least within [-1, 1]. */
-ONN_INLINE float onn_half_turn(float r, float whole) {
+/* Brought to half a turn, |r| <= pi / 2, by pi in two floats: exact for up to a million of turns. The
+   polynomials in r are within 5e-9, and 5e-8, of sin and cos. Of arguments so large that multiples of
+   pi are not told apart, and r is what it likes, results are at least within [-1, 1]. */
+ONN_INLINE float onn_rest(float a, float k) {
+    return fmaf(k, 8.74227766e-8f, fmaf(k, -3.14159274f, a));
+}
+
+ONN_INLINE float onn_sin(float a) {
+    const float whole = fmaf(a, 0.318309886f, ONN_ROUND), r = onn_rest(a, whole - ONN_ROUND);
     const float s = r * r;
     float p = 2.5997514e-6f;
     p = p * s - 1.9806479e-4f;
     p = p * s + 8.3330154e-3f;
     p = p * s - 1.66666570e-1f;
-    float y = r + r * s * p;
-    y = onn_from_bits(onn_bits(y) ^ (onn_bits(whole) << 31));
-    y = y > 1.0f ? 1.0f : y;
-    return y < -1.0f ? -1.0f : y;
-}
-
-/* Arguments are brought to half a turn by pi in two floats: exact for up to a million of turns. */
-ONN_INLINE float onn_sin(float a) {
-    const float whole = fmaf(a, 0.318309886f, ONN_ROUND), k = whole - ONN_ROUND;
-    const float r = fmaf(k, 8.74227766e-8f, fmaf(k, -3.14159274f, a));
-    return onn_half_turn(r, whole);
+    const uint32_t y = onn_bits(r + r * s * p), size = y & 0x7fffffffu;
+    const uint32_t sign = (y & 0x80000000u) ^ (onn_bits(whole) << 31);
+    /* As bits, one is 0x3f800000; 0 a is NaN where a is no number. */
+    return fmaf(a, 0.0f, onn_from_bits((size < 0x3f800000u ? size : 0x3f800000u) | sign));
 }
 
 ONN_INLINE float onn_cos(float a) {
-    const float whole = fmaf(a, 0.318309886f, 0.5f) + ONN_ROUND;
-    const float k = whole - ONN_ROUND - 0.5f;
-    const float r = fmaf(k, 8.74227766e-8f, fmaf(k, -3.14159274f, a));
-    return onn_half_turn(r, whole);
+    const float whole = fmaf(a, 0.318309886f, ONN_ROUND), r = onn_rest(a, whole - ONN_ROUND);
+    const float s = r * r > 2.47f ? 2.47f : r * r;
+    float p = 2.319126783e-5f;
+    p = p * s - 1.385579783e-3f;
+    p = p * s + 4.166397360e-2f;
+    p = p * s - 4.999993176e-1f;
+    return onn_from_bits(onn_bits(1.0f + s * p) ^ (onn_bits(whole) << 31));
 }
 
-/* exp(a) is 2^n exp(r) with |r| <= ln 2 / 2, where exp(r) is c + s r, as of a hyperbola: c and s are
-   even in r. The halves of both exponentials, with a and -a, are made of the same. Powers of two
-   below the normal numbers are 0. */
-struct onn_parts {
-    float even, odd, up, down; /* c, s r, 2^(n - 1), 2^(-n - 1) */
+/* Floats are in the order of their bits: positive ones as numbers with a sign, negative ones backwards
+   as numbers without. Two such choices take two instructions, where those of floats make branches;
+   what is no number becomes one. */
+ONN_INLINE float onn_bounded(float a, float least, float most) {
+    const int32_t bits = (int32_t)onn_bits(a), top = (int32_t)onn_bits(most);
+    const uint32_t below = (uint32_t)(bits < top ? bits : top), bottom = onn_bits(least);
+    return onn_from_bits(below < bottom ? below : bottom);
+}
+
+/* a = n ln 2 + r with |r| <= ln 2 / 2; n in the lowest bits of `whole`. */
+struct onn_powers {
+    float r, whole;
 };
 
-ONN_INLINE struct onn_parts onn_exponential(float a, float least, float most) {
-    a = a > most ? most : a;
-    a = a < least ? least : a;
+ONN_INLINE struct onn_powers onn_reduced(float a) {
     const float whole = fmaf(a, 1.44269504f, ONN_ROUND), n = whole - ONN_ROUND;
     const float r = fmaf(n, -1.42860677e-6f, fmaf(n, -0.693145752f, a));
-    const float s = r * r;
+    const struct onn_powers powers = {r, whole};
+    return powers;
+}
+
+/* exp(a) = 2^n exp(r); the polynomial is within 3e-9 of it. Powers of two below the normal numbers
+   are 0. */
+ONN_INLINE float onn_exp(float a) {
+    const struct onn_powers e = onn_reduced(onn_bounded(a, -87.6f, 89.0f));
+    float p = 1.381446667e-3f;
+    p = p * e.r + 8.368780440e-3f;
+    p = p * e.r + 4.166839422e-2f;
+    p = p * e.r + 1.666652011e-1f;
+    p = p * e.r + 4.999999341e-1f;
+    p = p * e.r + 1.0f;
+    p = p * e.r + 1.0f;
+    const float y = p * onn_from_bits((onn_bits(e.whole) << 23) + (126 << 23)) * 2.0f;
+    return a != a ? a : y;
+}
+
+/* The hyperbolic functions are sums of the even part of exp(r), and of the odd one, times half of
+   2^n + 2^-n and of 2^n - 2^-n: so small arguments keep all digits. */
+struct onn_parts {
+    float even, odd, sum, difference;
+};
+
+ONN_INLINE struct onn_parts onn_hyperbolic(float a, float most) {
+    const struct onn_powers e = onn_reduced(onn_bounded(a, -most, most));
+    const float s = e.r * e.r;
     float even = 1.3888889e-3f, odd = 1.9841270e-4f;
     even = even * s + 4.1666667e-2f;
     odd = odd * s + 8.3333333e-3f;
     even = even * s + 0.5f;
     odd = odd * s + 1.6666667e-1f;
     even = even * s + 1.0f;
-    const uint32_t shift = onn_bits(whole) << 23;
-    const struct onn_parts parts = {even, r + r * s * odd, onn_from_bits(shift + (126 << 23)),
-                                    onn_from_bits((126 << 23) - shift)};
+    const uint32_t shift = onn_bits(e.whole) << 23;
+    const float up = onn_from_bits((126 << 23) + shift), down = onn_from_bits((126 << 23) - shift);
+    const struct onn_parts parts = {even, e.r + e.r * s * odd, up + down, up - down};
     return parts;
-}
-
-ONN_INLINE float onn_exp(float a) {
-    const struct onn_parts e = onn_exponential(a, -87.6f, 89.0f);
-    return (e.even + e.odd) * e.up * 2.0f;
 }
 
 /* Beyond 87.6 both stay what they are there, 5e37. */
 ONN_INLINE float onn_sinh(float a) {
-    const struct onn_parts e = onn_exponential(a, -87.6f, 87.6f);
-    return e.even * (e.up - e.down) + e.odd * (e.up + e.down);
+    const struct onn_parts e = onn_hyperbolic(a, 87.6f);
+    const float y = e.even * e.difference + e.odd * e.sum;
+    return a != a ? a : y;
 }
 
 ONN_INLINE float onn_cosh(float a) {
-    const struct onn_parts e = onn_exponential(a, -87.6f, 87.6f);
-    return e.even * (e.up + e.down) + e.odd * (e.up - e.down);
+    const struct onn_parts e = onn_hyperbolic(a, 87.6f);
+    const float y = e.even * e.sum + e.odd * e.difference;
+    return a != a ? a : y;
 }
 
 ONN_INLINE float onn_tanh(float a) {
-    const struct onn_parts e = onn_exponential(a, -10.0f, 10.0f);
-    const float sum = e.up + e.down, difference = e.up - e.down;
-    return (e.even * difference + e.odd * sum) / (e.even * sum + e.odd * difference);
+    const struct onn_parts e = onn_hyperbolic(a, 10.0f);
+    const float y =
+        (e.even * e.difference + e.odd * e.sum) / (e.even * e.sum + e.odd * e.difference);
+    return a != a ? a : y;
 }
 
 /* The larger and the smaller of two; NaN if one of them is. */
