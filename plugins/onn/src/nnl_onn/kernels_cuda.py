@@ -108,7 +108,7 @@ def source(form: Form, factor: str | None, chunks: int) -> str | None:
         if factor is not None:
             defined["ONN_FACTOR"] = factor
     lines = [f"#define {name} {text}" for name, text in defined.items()]
-    after = [f"#undef {name}" for name in defined]
+    after = [f"#undef {name.partition('(')[0]}" for name in defined]
     return "\n".join([*lines, read("elementary.c"), read("operate.cu"), *after])
 
 
