@@ -4,7 +4,14 @@
    neighbours. So what a tap reads lies at a fixed distance from the placement, wherever that is,
    and a loop over placements is one over neighbours, for each tap. Rows of placements are as long as
    rows of the plane; what the last columns read there is used by nobody. */
-enum { VECTOR = 8, BLOCK = 256, SPATIAL = 3 };
+enum { VECTOR = 16, SPATIAL = 3 };
+
+/* Placements that are dealt with at a time; what is kept of each tap of theirs is to stay near. */
+#ifdef ONN_SELECTS
+enum { BLOCK = 256 };
+#else
+enum { BLOCK = 1024 };
+#endif
 
 static const int64_t KERNEL[] = ONN_KERNEL, STRIDE[] = ONN_STRIDE, DILATION[] = ONN_DILATION;
 
