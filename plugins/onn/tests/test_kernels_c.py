@@ -85,6 +85,15 @@ def test_one_to_three_axes_strides_dilation_groups_and_empty_batches(number, dty
     agrees(operate_gradients, g, x, w, tolerance=tolerance, **d.options)
 
 
+def test_factors_stay_out_of_what_follows_from_the_data_alone():
+    d = draw("mul", "sum", CASES[2], np.random.default_rng(3))
+    g, x, w, a, b = (array.astype(np.float32) for array in (d.g, d.x, d.w, d.a, d.b))
+    options = {**d.options, "derivative": "w", "tolerance": 1e-5}  # which is x
+    agrees(operate, x, w, a, b, **options)
+    agrees(operate_data, g, x, w, b, **options)
+    agrees(operate_weight, g, x, w, a, **options)
+
+
 @pytest.mark.parametrize("pool", POOLS)
 @pytest.mark.parametrize("derivative", ["", "x", "xw"])
 def test_derivatives_of_any_order_times_factors_of_data_and_weight(derivative, pool):

@@ -54,9 +54,7 @@ def terms(
     for name, expression in found.items():
         if expression is None:
             return None
-        results[name] = sympy.Mul(
-            expression, *(symbol for symbol in (A, B) if symbol.name in factors)
-        )
+        results[name] = expression
     value = None
     if selects:
         grows = monotone(psi)  # of u = w f; of the largest u it is the largest
@@ -67,7 +65,12 @@ def terms(
     core, parts = planes(given)
     renamed = {symbol: X for symbol, part in parts.items() if part == X}
     hoist = _Constants()
-    split = [hoist.take(one.xreplace(renamed)) for one in core]
+    # Outside what is hoisted: planes are of x alone.
+    product = sympy.Mul(*(symbol for symbol in (A, B) if symbol.name in factors))
+    split = [
+        hoist.take(one.xreplace(renamed) * (product if position < len(results) else 1))
+        for position, one in enumerate(core)
+    ]
     return Terms(
         {symbol.name: part for symbol, part in parts.items() if part != X},
         hoist.named,
