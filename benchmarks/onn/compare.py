@@ -210,9 +210,9 @@ def report(found: Sequence[Measured], backend: str) -> Report:
         + "; kernels are 3x3, activations tanh.",
         "Memory is the peak of the process over what it held with its inputs, after small layers "
         "of the kind; planned are the intermediates of NNL's program.",
-        "Errors are NNL's, the largest difference from double precision over the largest value. "
-        "They are checked before anything is timed, PyTorch's too; gradients go through pools that "
-        "select only where no two taps nearly tie.",
+        "Errors are NNL's before tanh, the largest difference from double precision over the "
+        "largest value. They are checked before anything is timed, PyTorch's too; gradients go "
+        "through pools that select only where no two taps nearly tie.",
     ]
     notes += [f"{one.case.size}: {one.case.name}: {one.problem}." for one in found if one.problem]
     return Report(

@@ -17,13 +17,14 @@ from nnl_onn.self_onn import self_operate
 class NnlLayer:
     """A layer whose output and gradients are computed by one program."""
 
-    def __init__(self, case: Case, given: Arrays) -> None:
+    def __init__(self, case: Case, given: Arrays, activated: bool) -> None:
         x, w, b, g = (nnl.Variable.from_numpy_array(given[name]) for name in "xwbg")
         bias = F.reshape(b, (1, -1, 1, 1))
         if case.order:
-            y = F.tanh(self_operate(x, w, pad="same") + bias)
+            y = self_operate(x, w, pad="same") + bias
         else:
-            y = F.tanh(operate(x, w, case.nodal, case.pool, pad="same") - bias)
+            y = operate(x, w, case.nodal, case.pool, pad="same") - bias
+        y = F.tanh(y) if activated else y
         self.found = {
             "y": y,
             **dict(zip(("dx", "dw", "db"), nnl.grad(y, [x, w, b], g), strict=True)),

@@ -39,19 +39,21 @@ def nodal_values(case: Case, x: Any, w: Any) -> Any:
 def operational(case: Case, x: Any, w: Any, b: Any) -> Any:
     pooled = POOLS[case.pool](nodal_values(case, x, w))
     summed = pooled.sum(dim=1)
-    return torch.tanh(summed.view(*summed.shape[:2], *x.shape[2:]) - b.view(1, -1, 1, 1))
+    return summed.view(*summed.shape[:2], *x.shape[2:]) - b.view(1, -1, 1, 1)
 
 
 def generative(case: Case, x: Any, w: Any, b: Any) -> Any:
     powers = torch.cat([x**number for number in range(1, case.order + 1)], dim=1)
-    return torch.tanh(nnF.conv2d(powers, w, b, padding=KERNEL // 2))
+    return nnF.conv2d(powers, w, b, padding=KERNEL // 2)
 
 
 class TorchLayer:
     """A layer in either precision, with its weight as its library lays it out."""
 
-    def __init__(self, case: Case, given: Arrays, dtype: Any = torch.float32) -> None:
-        self.case = case
+    def __init__(
+        self, case: Case, given: Arrays, activated: bool, dtype: Any = torch.float32
+    ) -> None:
+        self.case, self.activated = case, activated
         self.weight_shape = given["w"].shape
         self.x, self.w, self.b = (
             torch.from_numpy(array).to(dtype).requires_grad_()
@@ -68,7 +70,8 @@ class TorchLayer:
         for one in (self.x, self.w, self.b):
             one.grad = None
         layer = generative if self.case.order else operational
-        self.y = layer(self.case, self.x, self.w, self.b)
+        y = layer(self.case, self.x, self.w, self.b)
+        self.y = torch.tanh(y) if self.activated else y
         self.y.backward(self.g)
 
     def results(self) -> Arrays:
@@ -87,7 +90,7 @@ class TorchLayer:
 
 
 def exact(case: Case) -> tuple[Arrays, float]:
-    """Return the results in double precision, sample by sample, and how much of ``g`` is left out.
+    """Return the results without tanh in double precision, and how much of ``g`` is left out.
 
     Beside the results stands ``g``, which is zero wherever the tap that a pool selects nearly ties
     with another: single precision may take either.
@@ -96,7 +99,7 @@ def exact(case: Case) -> tuple[Arrays, float]:
     parts: list[Arrays] = []
     for number in range(len(given["x"])):
         one = {**given, **{name: given[name][number : number + 1] for name in ("x", "g")}}
-        layer = TorchLayer(case, one, torch.float64)
+        layer = TorchLayer(case, one, False, torch.float64)
         if case.pool in ("max", "median"):
             layer.g *= distinct(case, layer)
         layer.step()
