@@ -141,14 +141,14 @@ def pad(
 
     Args:
         x: any shape.
-        pad_width: a pair of widths (before, after) for each axis, the last pair for the last axis;
-            a negative width takes elements away.
+        pad_width: a pair of widths (before, after) for each axis, the last pair for the last axis.
         mode: ``"constant"``; ``"reflect"``, at the outermost elements, which are not doubled; or
             ``"repeat"``, the outermost elements.
         constant_value: what a constant border holds.
 
     Raises:
-        ShapeError: there are more pairs than axes, or less to reflect than asked for.
+        ShapeError: there are more pairs than axes, less to reflect than asked for, or a width is
+            negative (slice to take elements away).
 
     Gradient:
         The part of ``dy`` inside; what was reflected or repeated is added to where it came from.
