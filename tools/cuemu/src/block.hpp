@@ -26,8 +26,9 @@ extern Lane *current; // the one that runs
 extern int lane_count;
 extern uint16_t barrier_epoch, warp_epoch[MAX_WARPS];
 extern char *stacks; // of the fibers, options.stack bytes each
+constexpr size_t BELOW = size_t(1) << 30; // bytes below them that nobody may touch
 inline bool on_a_stack(uintptr_t address) {
-    return address - uintptr_t(stacks) < MAX_THREADS * options.stack;
+    return address - (uintptr_t(stacks) - BELOW) < BELOW + MAX_THREADS * options.stack;
 }
 
 extern const Launch *launch;

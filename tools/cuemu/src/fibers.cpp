@@ -179,7 +179,9 @@ static void fiber_main() {
 
 void forget_fibers() {
     if (!stacks) {
-        stacks = static_cast<char *>(reserve(MAX_THREADS * options.stack, true));
+        size_t bytes = MAX_THREADS * options.stack;
+        stacks = static_cast<char *>(reserve(BELOW + bytes, false)) + BELOW;
+        mprotect(stacks, bytes, PROT_READ | PROT_WRITE);
         for (int i = 0; i < MAX_THREADS; i++) mprotect(stacks + i * options.stack, PAGE, PROT_NONE);
     }
     idle_fibers.clear();
