@@ -51,7 +51,8 @@ class FlatBlock:
         where the memory of one was released.
         """
         backend = current_backend()
-        if isinstance(backend, DeviceBackend):
+        # Asked first, for it is quick: looking at a protocol takes longer than a small step.
+        if not backend.on_host and isinstance(backend, DeviceBackend):
             if self._device is not backend:
                 self._settle(backend)
             for member, home, part in zip(members, self._homes, self._parts, strict=True):
